@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "core/normal.h"
 #include "core/schema.h"
+#include "core/state.h"
 #include "core/template.h"
 
 #include <stdbool.h>
