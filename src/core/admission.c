@@ -1,1 +1,173 @@
-/* placeholder: to be written */
+#include "core/admission.h"
+
+const char *verdict_name(enum verdict verdict)
+{
+    switch (verdict) {
+    case VERDICT_NEW: return "new";
+    case VERDICT_JOIN: return "join";
+    case VERDICT_REPLAY: return "replay";
+    case VERDICT_CONFLICT: return "conflict";
+    case VERDICT_NOT_SHARED: return "not_shared";
+    case VERDICT_HELD: return "held";
+    case VERDICT_EXPIRED: return "expired";
+    case VERDICT_REPEAT_UNKNOWN: return "repeat_unknown";
+    case VERDICT_REPEAT_OPEN: return "repeat_open";
+    }
+    return "?";
+}
+
+bool admission_wants_repeats(const struct admission *admission)
+{
+    return admission->op->key_source == KEY_SOURCE_REPEAT && !admission->op->repeat_of;
+}
+
+/* Same run when the call's run is known, else same session when that is known, else anything of the principal. */
+static bool same_scope(const struct operation *call, const struct operation *other)
+{
+    if (call->run)
+        return text_equal(call->run, other->run);
+    if (call->session)
+        return text_equal(call->session, other->session);
+    return true;
+}
+
+static bool proven_without_effect(enum state state)
+{
+    return state == STATE_FAILED_PERMANENT || state == STATE_REJECTED;
+}
+
+static bool same_arguments(const struct operation *call, const struct operation *other)
+{
+    if (digest_equal(&call->fingerprint, &other->fingerprint))
+        return true;
+    /* A fingerprint made by an earlier canonical form can not be compared; the arguments, if still there, can. Both are
+     * written by the same writer from normalised values, so the ledger compares canonical texts before it asks us. Without
+     * them the key decides: never a second effect because of an upgrade (design 2.5, case S43). */
+    return call->canonical_version != other->canonical_version;
+}
+
+static struct admission_result verdict(enum verdict kind, const struct operation *existing)
+{
+    return (struct admission_result){.verdict = kind, .existing = existing};
+}
+
+/* 2.9: the oldest unresolved operation that the caller has not declared to be another intent. */
+static const struct operation *in_doubt(const struct admission *admission, const struct admission_facts *facts)
+{
+    if (!admission->hold_in_doubt)
+        return NULL;
+    for (size_t i = 0; i < facts->in_doubt_count; i++) {
+        const struct operation *other = facts->in_doubt[i];
+        bool unresolved = other->state == STATE_UNKNOWN_OUTCOME || (state_in_flight(other->state) && other->orphaned);
+        bool declared = false;
+        for (size_t k = 0; k < admission->distinct_count; k++)
+            declared |= strcmp(admission->distinct_from[k], other->id) == 0;
+        if (unresolved && !declared && same_scope(admission->op, other))
+            return other;
+    }
+    return NULL;
+}
+
+static struct admission_result open_new(struct admission *admission, const struct admission_facts *facts)
+{
+    const struct operation *doubt = in_doubt(admission, facts);
+    return doubt ? verdict(VERDICT_HELD, doubt) : verdict(VERDICT_NEW, NULL);
+}
+
+static struct admission_result open_version(struct admission *admission, const struct admission_facts *facts,
+                                            int last_version, const char *previous)
+{
+    struct admission_result result = open_new(admission, facts);
+    if (result.verdict == VERDICT_NEW) {
+        admission->op->key_version = last_version + 1;
+        admission->op->previous = previous;
+    }
+    return result;
+}
+
+static struct admission_result meet(struct admission *admission, const struct admission_facts *facts,
+                                    const struct operation *existing)
+{
+    const struct operation *op = admission->op;
+    if (!admission->share_with_tenant && !text_equal(op->principal, existing->principal))
+        return verdict(VERDICT_NOT_SHARED, existing);
+    if (admission->new_version_of && strcmp(admission->new_version_of, existing->id) == 0 &&
+        proven_without_effect(existing->state) && !existing->may_have_applied)
+        return open_version(admission, facts, existing->key_version, existing->id);
+    bool same = same_arguments(op, existing);
+    if (!same && proven_without_effect(existing->state) && !existing->may_have_applied)
+        return open_version(admission, facts, existing->key_version, existing->id);
+    /* Mismatch before status (case S62): "busy, retry" would invite a wrong replay. */
+    if (!same && admission->on_mismatch == MISMATCH_CONFLICT)
+        return verdict(VERDICT_CONFLICT, existing);
+    struct admission_result result =
+        verdict(state_terminal(existing->state) ? VERDICT_REPLAY : VERDICT_JOIN, existing);
+    result.other_arguments = !same;
+    return result;
+}
+
+static struct admission_result meet_tombstone(struct admission *admission, const struct admission_facts *facts)
+{
+    const struct tombstone *stone = facts->tombstone;
+    const struct operation *op = admission->op;
+    struct admission_result result = {.verdict = VERDICT_EXPIRED, .tombstone = stone};
+    bool same = digest_equal(&op->fingerprint, &stone->fingerprint) ||
+                op->canonical_version != stone->canonical_version;
+    if (!admission->share_with_tenant && !text_equal(op->principal, stone->principal))
+        result.verdict = VERDICT_NOT_SHARED;
+    else if (!same && proven_without_effect(stone->state))
+        return open_version(admission, facts, stone->key_version, stone->operation);
+    else if (!same && admission->on_mismatch == MISMATCH_CONFLICT)
+        result.verdict = VERDICT_CONFLICT;
+    return result;
+}
+
+/* 2.8: the named operation must be the one that the call would have joined: same tool and base key (also along a chain of
+ * repeats), or without any key the same principal's same arguments. */
+static bool repeat_names_ours(const struct admission *admission, const struct operation *named)
+{
+    const struct operation *op = admission->op;
+    if (!named || !text_equal(named->tool, op->tool))
+        return false;
+    if (op->key_source == KEY_SOURCE_REPEAT)
+        return text_equal(named->principal, op->principal) && same_arguments(op, named);
+    return digest_equal(&named->base_hash, &op->base_hash) &&
+           (admission->share_with_tenant || text_equal(named->principal, op->principal));
+}
+
+/* Repeat rule 2.2.5: finished operations are joined while undelivered or within the window. */
+static const struct operation *repeat_to_join(const struct admission *admission, const struct admission_facts *facts,
+                                              int64_t now_ms)
+{
+    for (size_t i = 0; i < facts->repeat_count; i++) {
+        const struct operation *other = facts->repeats[i];
+        if (!same_scope(admission->op, other))
+            continue;
+        if (!state_terminal(other->state) || !other->delivered)
+            return other;
+        if (admission->repeat_window_ms > 0 && now_ms - other->completed_ms < admission->repeat_window_ms)
+            return other;
+    }
+    return NULL;
+}
+
+struct admission_result admission_decide(struct admission *admission, const struct admission_facts *facts, int64_t now_ms)
+{
+    const struct operation *op = admission->op;
+    if (op->repeat_of) {
+        if (!repeat_names_ours(admission, facts->named))
+            return verdict(VERDICT_REPEAT_UNKNOWN, NULL);
+        if (!state_terminal(facts->named->state))
+            return verdict(VERDICT_REPEAT_OPEN, facts->named);
+    }
+    if (facts->by_key)
+        return meet(admission, facts, facts->by_key);
+    if (facts->tombstone)
+        return meet_tombstone(admission, facts);
+    if (admission_wants_repeats(admission)) {
+        const struct operation *join = repeat_to_join(admission, facts, now_ms);
+        if (join)
+            return verdict(state_terminal(join->state) ? VERDICT_REPLAY : VERDICT_JOIN, join);
+    }
+    return open_new(admission, facts);
+}

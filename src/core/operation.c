@@ -1,1 +1,83 @@
-/* placeholder: to be written */
+#include "core/operation.h"
+
+#define NAME_OF(names, value) ((size_t)(value) < sizeof(names) / sizeof *(names) ? (names)[value] : "?")
+
+const char *key_source_name(enum key_source source)
+{
+    static const char *const names[] = {
+#define X(constant, text) text,
+        KEY_SOURCES(X)
+#undef X
+    };
+    return NAME_OF(names, source);
+}
+
+const char *attempt_kind_name(enum attempt_kind kind)
+{
+    return kind == ATTEMPT_CALL ? "call" : "lookup";
+}
+
+static const char *const outcome_names[OUTCOME_COUNT] = {
+#define X(constant, text) text,
+    OUTCOMES(X)
+#undef X
+};
+
+const char *outcome_name(enum outcome outcome)
+{
+    return NAME_OF(outcome_names, outcome);
+}
+
+bool outcome_from_name(struct str text, enum outcome *out)
+{
+    for (int i = 0; i < OUTCOME_COUNT; i++) {
+        if (str_is(text, outcome_names[i])) {
+            *out = (enum outcome)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *cause_name(enum cause cause)
+{
+    static const char *const names[] = {
+#define X(constant, text) text,
+        CAUSES(X)
+#undef X
+    };
+    return NAME_OF(names, cause);
+}
+
+const char *incident_kind_name(enum incident_kind kind)
+{
+    static const char *const names[] = {
+#define X(constant, text) text,
+        INCIDENTS(X)
+#undef X
+    };
+    return NAME_OF(names, kind);
+}
+
+bool operation_id_valid(const char *text)
+{
+    return text && strncmp(text, "op_", 3) == 0 && ulid_valid(text + 3);
+}
+
+struct operation *operation_copy(struct arena *arena, const struct operation *operation)
+{
+    struct operation *copy = arena_alloc(arena, sizeof *copy);
+    *copy = *operation;
+    const char **texts[] = {
+        &copy->tenant,    &copy->tool,          &copy->principal, &copy->key,          &copy->policy_version,
+        &copy->workflow,  &copy->run,           &copy->step,      &copy->session,      &copy->call,
+        &copy->trace,     &copy->repeat_of,     &copy->previous,  &copy->provider_key, &copy->owner,
+        &copy->external_id, &copy->distinct_from,
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        *texts[i] = arena_copy_text(arena, *texts[i]);
+    copy->arguments = arena_str(arena, copy->arguments);
+    copy->result = arena_str(arena, copy->result);
+    copy->error = arena_str(arena, copy->error);
+    return copy;
+}
