@@ -18,8 +18,9 @@ enum json_type { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSO
 struct json_member;
 
 struct json {
-    enum json_type type;
-    uint32_t count; /* items or members */
+    enum json_type type : 8;
+    uint32_t room : 24; /* free places behind the last item or member; kept by json_set and json_append, else 0 */
+    uint32_t count;     /* items or members */
     union {
         bool boolean;
         struct str text;             /* string: decoded UTF-8, may contain NUL; number: its exact text */
@@ -42,9 +43,10 @@ struct json_limits {
 /* 1 MiB, depth 64, 100,000 values. */
 extern const struct json_limits json_limits_default;
 
-/* Parses the whole text as one value. Refuses with position ("line 3, column 7 (byte 41): …"): anything RFC 8259 does
- * not allow, a byte order mark, invalid UTF-8, lone surrogates (raw or escaped), duplicate member names (after
- * decoding), and whatever is over the limits (ERR_LIMIT; all else ERR_INVALID). Nothing in *out points into text. */
+/* Parses the whole text as one value. Refuses with position ("line 3, column 7 (byte 41): …"; lines and columns count
+ * from 1, bytes from 0): anything RFC 8259 does not allow, a byte order mark, invalid UTF-8, lone surrogates (raw or
+ * escaped), duplicate member names (after decoding), and whatever is over the limits (ERR_LIMIT; all else ERR_INVALID).
+ * limits NULL means the default; nesting beyond 1000 is refused in any case. Nothing in *out points into text. */
 enum err_code json_parse(struct arena *arena, struct str text, const struct json_limits *limits, struct json **out,
                          struct err *err);
 
@@ -75,12 +77,13 @@ bool json_equal(const struct json *a, const struct json *b);
 
 struct json json_null(void);
 struct json json_bool(bool value);
-struct json json_string(struct str text);                    /* borrows */
+struct json json_string(struct str text);                    /* borrows; the absent string gives null */
 struct json json_number(struct str exact_text);              /* borrows; must be valid JSON */
 struct json json_int(struct arena *arena, int64_t value);
 struct json *json_object(struct arena *arena);               /* empty */
 struct json *json_array(struct arena *arena);                /* empty */
-/* Replaces a member of that name or appends; name and value are borrowed (shallow copy of the struct). Amortised growth. */
+/* Replaces a member of that name or appends; name and value are borrowed (shallow copy of the struct). Amortised growth.
+ * Copies of a struct share its items or members: change only one of them afterwards, or json_copy first. */
 void json_set(struct arena *arena, struct json *object, struct str name, struct json value);
 void json_remove(struct json *object, struct str name);
 void json_append(struct arena *arena, struct json *array, struct json value);
@@ -139,8 +142,8 @@ bool json_pointer_valid(struct str pointer);
 /* Appends "/" + token with "~" and "/" escaped. */
 void json_pointer_add(struct buf *buf, struct str token);
 
-/* First difference lists: appends the pointers at which a and b differ (leaves, missing members, array lengths), at most
- * max of them, to an arena-allocated array. Returns how many. */
+/* The pointers at which a and b differ (leaves, missing members, arrays of different lengths as a whole) in the order of
+ * names, at most max of them, in an arena-allocated array. Returns how many. */
 size_t json_diff(struct arena *arena, const struct json *a, const struct json *b, size_t max, const char ***pointers);
 
 #endif
