@@ -1,0 +1,86 @@
+/* The registry file (docs/registry.md) read into what the program works with: server and ledger settings, and the
+ * registry of providers and tools. All problems of a file are found in one pass, each with its line and column (design
+ * 13). */
+#ifndef DAEMON_CONFIG_H
+#define DAEMON_CONFIG_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "core/registry.h"
+
+#include <stdio.h>
+
+#define CONFIG_BYTES_MAX (1024 * 1024) /* of the file */
+
+enum config_auth { CONFIG_AUTH_NONE, CONFIG_AUTH_TOKENS };
+
+struct config_server {
+    const char *host; /* of `listen`: an IP address without brackets, or "localhost" */
+    unsigned port;    /* 0: the system picks a free one */
+    bool loopback;    /* host is a loopback address */
+    enum config_auth auth;
+    bool insecure_listen;                  /* plain HTTP on a public address was asked for */
+    const char *tls_certificate, *tls_key; /* paths as the program can open them, or both NULL */
+    unsigned connections_max;
+    size_t body_bytes_max;
+    unsigned in_flight_max;
+    int64_t stop_timeout_ms;
+    enum log_level log;
+};
+
+struct config_ledger {
+    const char *path; /* as the program can open it: relative ones were resolved against the registry file's folder */
+};
+
+/* Owns all its texts; independent of the registry that was loaded with it. */
+struct config {
+    struct arena arena;
+    const char *path; /* of the registry file, as given */
+    struct config_server server;
+    struct config_ledger ledger;
+};
+void config_free(struct config *config); /* NULL is fine */
+
+/* Sections that take effect only with a restart (server, ledger) are the same in both, apart from the log level. */
+bool config_same_process(const struct config *a, const struct config *b);
+
+/* What is wrong with a file, ordered by line and column. */
+struct config_problem {
+    unsigned line, column; /* from 1; 0 when the file could not be read at all */
+    const char *pointer;   /* JSON Pointer of the place, "" for the whole file */
+    const char *text;      /* what is wrong, what was expected */
+    bool warning;          /* dangerous or pointless, but not refused */
+};
+
+struct config_report {
+    struct arena arena;
+    const char *path;
+    struct config_problem *items;
+    size_t count;    /* at most PROBLEMS_MAX */
+    size_t errors;   /* without warnings; may be more than are kept */
+    bool unreadable; /* the file could not be opened or read: items has the one reason */
+};
+void config_report_init(struct config_report *report);
+void config_report_release(struct config_report *report);
+/* One line each: "file:line:column: path: text" ("file:line:column: warning: path: text"). */
+void config_report_print(const struct config_report *report, FILE *out);
+
+/* Reads and compiles a registry file. ERR_NONE: *config (config_free) and *registry (registry_unref) are new, report
+ * may hold warnings. ERR_INVALID, ERR_LIMIT, ERR_IO, ERR_NOT_FOUND: report holds the reasons, outputs are untouched.
+ * registry and config may be NULL when only the report is wanted. Reads the environment and files that ${env:…} and
+ * ${file:…} name. */
+enum err_code config_load(const char *path, struct config **config, struct registry **registry,
+                          struct config_report *report);
+
+/* The same for text in memory; path names it in messages and is what relative paths are resolved against. */
+enum err_code config_load_text(const char *path, struct str text, struct config **config, struct registry **registry,
+                               struct config_report *report);
+
+/* `onced check`: loads the file and writes what was found, or a line that all is well, to out; as JSON when json is
+ * set:
+ * {"file", "ok", "errors", "warnings", "tools", "policy_version"?, "problems": [{"line", "column", "pointer",
+ * "severity", "message"}]}. Returns 0 = fine (warnings allowed), 1 = errors found, 2 = the file cannot be read. */
+int config_check(const char *path, bool json, FILE *out);
+
+#endif
