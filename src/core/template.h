@@ -12,10 +12,11 @@ enum template_escape {
     TEMPLATE_PLAIN, /* text as it is, numbers in their exact text */
     TEMPLATE_KEY,   /* ":" "%" "{" "}" and control bytes as %XX (design 2.2.2); numbers in canonical form */
     TEMPLATE_PATH,  /* one path segment: everything but unreserved characters as %XX (RFC 3986) */
-    TEMPLATE_QUERY  /* application/x-www-form-urlencoded value */
+    TEMPLATE_QUERY  /* application/x-www-form-urlencoded value: space as "+" */
 };
 
-/* Parses text (copied). A broken place ("{", "{}") is refused with its column. Free with template_free (NULL is fine). */
+/* Parses text (copied, at most 64 KiB: ERR_LIMIT). A broken place ("{", "{}") is refused with its column. Free with
+ * template_free (NULL is fine). */
 enum err_code template_new(const char *text, struct template **out, struct err *err);
 void template_free(struct template *template);
 
@@ -23,7 +24,8 @@ void template_free(struct template *template);
 const char *template_text(const struct template *template);
 
 /* Appends the filled text. A place whose value is missing or null is refused by name ("order_id is missing", "order_id is
- * null"), ERR_INVALID; so is an object or array. With TEMPLATE_KEY an empty string is allowed. */
+ * null"), ERR_INVALID; so is an object or array, and with TEMPLATE_PATH an empty text, "." and "..", which would name
+ * another resource. Literal text is never escaped. *out may hold the parts before the refused one. */
 enum err_code template_fill(const struct template *template, const struct json *values, enum template_escape escape,
                             struct buf *out, struct err *err);
 
