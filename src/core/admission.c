@@ -36,14 +36,26 @@ static bool proven_without_effect(enum state state)
     return state == STATE_FAILED_PERMANENT || state == STATE_REJECTED;
 }
 
+/* Compares the arguments themselves, for fingerprints of different canonical forms. Absent ones (payload dropped) compare
+ * equal: then the key alone decides, and an upgrade never makes a second effect (design 2.5, case S43). */
+static bool same_values(struct str a, struct str b)
+{
+    if (!a.p || !b.p)
+        return true;
+    struct arena arena;
+    arena_init(&arena);
+    struct json *x, *y;
+    bool same = json_parse(&arena, a, &json_limits_default, &x, NULL) == 0 &&
+                json_parse(&arena, b, &json_limits_default, &y, NULL) == 0 && json_equal(x, y);
+    arena_release(&arena);
+    return same;
+}
+
 static bool same_arguments(const struct operation *call, const struct operation *other)
 {
-    if (digest_equal(&call->fingerprint, &other->fingerprint))
-        return true;
-    /* A fingerprint made by an earlier canonical form can not be compared; the arguments, if still there, can. Both are
-     * written by the same writer from normalised values, so the ledger compares canonical texts before it asks us. Without
-     * them the key decides: never a second effect because of an upgrade (design 2.5, case S43). */
-    return call->canonical_version != other->canonical_version;
+    if (call->canonical_version != other->canonical_version)
+        return same_values(call->arguments, other->arguments);
+    return digest_equal(&call->fingerprint, &other->fingerprint);
 }
 
 static struct admission_result verdict(enum verdict kind, const struct operation *existing)
@@ -143,7 +155,8 @@ static const struct operation *repeat_to_join(const struct admission *admission,
         const struct operation *other = facts->repeats[i];
         if (!same_scope(admission->op, other))
             continue;
-        if (!state_terminal(other->state) || !other->delivered)
+        /* Only repeat-keyed operations have their delivery recorded. */
+        if (!state_terminal(other->state) || (other->key_source == KEY_SOURCE_REPEAT && !other->delivered))
             return other;
         if (admission->repeat_window_ms > 0 && now_ms - other->completed_ms < admission->repeat_window_ms)
             return other;

@@ -5,6 +5,7 @@
 #define CORE_OPERATION_H
 
 #include "base/arena.h"
+#include "base/err.h"
 #include "base/digest.h"
 #include "base/ulid.h"
 #include "core/state.h"
@@ -59,6 +60,7 @@ struct operation {
     int64_t wake_at_ms;           /* when somebody must look at this row next; 0 = never by itself */
     int attempts;                 /* call requests that may have left */
     int lookups;                  /* look-up requests */
+    int tries;                    /* attempt rows of every kind, not_sent ones too: the last attempt's number */
     int64_t first_sent_ms, last_sent_ms; /* of call attempts; 0 = none */
     int64_t unknown_since_ms;     /* 0 = not unknown */
     int64_t updated_ms, completed_ms; /* completed 0 = not terminal */

@@ -1,1 +1,917 @@
-/* placeholder: to be written */
+#include "core/step.h"
+
+#include <assert.h>
+
+/* One step in the making. */
+struct ctx {
+    struct operation *op;
+    const struct tool *tool;
+    const struct step_input *in;
+    struct step_effects *fx;
+};
+
+/* ---- recording ---- */
+
+static void note(struct ctx *c, enum cause cause, enum state from, const char *text)
+{
+    assert(c->fx->event_count < STEP_EVENTS_MAX);
+    c->fx->events[c->fx->event_count++] = (struct event){
+        .at_ms = c->in->now_ms,
+        .cause = cause,
+        .from = from,
+        .to = c->op->state,
+        .reason = c->op->reason,
+        .actor = c->in->actor ? c->in->actor : "onced",
+        .attempt = c->in->attempt,
+        .note = text,
+    };
+    c->fx->changed = true;
+}
+
+static void incident(struct ctx *c, enum incident_kind kind, const char *text)
+{
+    assert(c->fx->incident_count < STEP_INCIDENTS_MAX);
+    c->fx->incidents[c->fx->incident_count].kind = kind;
+    c->fx->incidents[c->fx->incident_count++].note = text;
+    if (kind == INCIDENT_DUPLICATE_EFFECT)
+        c->op->duplicate_seen = true;
+}
+
+static void check(const struct operation *op)
+{
+    bool no_effect = op->state == STATE_FAILED_RETRYABLE || op->state == STATE_FAILED_PERMANENT ||
+                     op->state == STATE_REJECTED || op->state == STATE_PLANNED || op->state == STATE_PENDING_DISPATCH;
+    assert(!(no_effect && op->may_have_applied));                                  /* 3.2 */
+    assert(!(op->state == STATE_REJECTED && op->attempts > 0));                    /* nothing was ever sent */
+    assert(state_terminal(op->state) == (op->completed_ms != 0));
+    assert(!(op->state == STATE_UNKNOWN_OUTCOME && op->unknown_since_ms == 0));
+}
+
+/* The one function that moves. */
+static void move(struct ctx *c, enum cause cause, enum state to, enum reason reason, const char *text)
+{
+    enum state from = c->op->state;
+    bool evidence = cause == CAUSE_EVIDENCE || cause == CAUSE_LOOKUP || cause == CAUSE_OPERATOR;
+    assert(from == to || state_may_move(from, to, evidence));
+    c->op->state = to;
+    c->op->reason = reason;
+    note(c, cause, from, text);
+}
+
+/* ---- helpers on time ---- */
+
+static int64_t min_time(int64_t a, int64_t b) /* 0 = never */
+{
+    return a == 0 ? b : b == 0 || a < b ? a : b;
+}
+
+static int64_t doubled(int64_t base_ms, int times, int64_t max_ms)
+{
+    int64_t value = base_ms > 0 ? base_ms : 1;
+    while (times-- > 0 && value < max_ms)
+        value *= 2;
+    return value < max_ms ? value : max_ms;
+}
+
+/* Exponential backoff with full jitter. */
+static int64_t backoff(const struct ctx *c)
+{
+    const struct retry_policy *retry = &c->tool->retry;
+    int64_t cap = doubled(retry->backoff_ms, c->op->retries, retry->backoff_max_ms);
+    return 1 + (int64_t)(c->in->random % (uint64_t)cap);
+}
+
+static void release_lease(struct operation *op)
+{
+    op->owner = NULL;
+    op->lease_until_ms = 0;
+}
+
+static void take_lease(struct ctx *c)
+{
+    c->op->owner = c->in->owner;
+    c->op->lease_until_ms = c->in->now_ms + c->in->lease_ms;
+    c->op->wake_at_ms = c->op->lease_until_ms;
+}
+
+static void wake_at(struct operation *op, int64_t at_ms)
+{
+    release_lease(op);
+    op->wake_at_ms = at_ms;
+}
+
+static bool time_is_up(const struct ctx *c)
+{
+    int64_t since = c->op->not_before_ms > c->op->created_ms ? c->op->not_before_ms : c->op->created_ms;
+    return c->in->now_ms - since >= c->tool->retry.total_ms;
+}
+
+static bool attempts_are_up(const struct ctx *c)
+{
+    return c->op->attempts >= (int)c->tool->retry.attempts_max;
+}
+
+/* ---- endings ---- */
+
+static void start_watch(struct operation *op)
+{
+    if (op->watch_next == 0)
+        op->watch_next = 1;
+}
+
+/* Terminal rows wake for the late-landing watch (design 7.3) and for the end of retention. */
+static void schedule_closed(struct ctx *c)
+{
+    struct operation *op = c->op;
+    int64_t watch = 0;
+    if (op->watch_next > 0 && c->tool && c->tool->has_lookup && op->watch_next <= (int)c->tool->reconcile.watch_count)
+        watch = op->completed_ms + c->tool->reconcile.watch_ms[op->watch_next - 1];
+    else
+        op->watch_next = 0;
+    wake_at(op, min_time(watch, op->retain_until_ms));
+}
+
+static void end(struct ctx *c, enum cause cause, enum state to, enum reason reason, const char *text)
+{
+    struct operation *op = c->op;
+    op->completed_ms = c->in->now_ms;
+    op->retain_until_ms = c->tool ? op->completed_ms + c->tool->retain_ms : 0;
+    bool effect = to == STATE_COMPLETED_SUCCESS || to == STATE_COMPLETED_NOOP;
+    op->may_have_applied = effect;
+    op->unknown_since_ms = 0;
+    op->absent_count = 0;
+    move(c, cause, to, reason, text);
+    schedule_closed(c);
+}
+
+static void take_result(struct operation *op, const struct finding *finding)
+{
+    if (finding->external_id)
+        op->external_id = finding->external_id;
+    if (finding->result.p) {
+        op->result = finding->result;
+        op->result_bytes = (int64_t)finding->result.n;
+    }
+}
+
+static void succeed(struct ctx *c, enum cause cause, enum reason reason, const char *text)
+{
+    take_result(c->op, &c->in->finding);
+    c->op->error = STR_NONE;
+    end(c, cause, STATE_COMPLETED_SUCCESS, reason, text);
+}
+
+/* Proven no effect, and not to be tried again. */
+static void fail(struct ctx *c, enum cause cause, enum reason reason, const char *text)
+{
+    end(c, cause, STATE_FAILED_PERMANENT, reason, text);
+}
+
+/* Proven no effect: try again after delay_ms unless time is up. */
+static void fail_retryable(struct ctx *c, enum cause cause, enum reason reason, int64_t delay_ms, const char *text)
+{
+    struct operation *op = c->op;
+    if (time_is_up(c)) {
+        fail(c, cause, REASON_TIME_EXHAUSTED, text);
+        return;
+    }
+    op->may_have_applied = false;
+    op->unknown_since_ms = 0;
+    op->absent_count = 0;
+    op->retries++;
+    move(c, cause, STATE_FAILED_RETRYABLE, reason, text);
+    wake_at(op, c->in->now_ms + delay_ms);
+}
+
+/* ---- unknown outcome and its reconciliation (design 7) ---- */
+
+static bool has_strategy(const struct tool *tool, enum strategy strategy)
+{
+    for (unsigned i = 0; i < tool->reconcile.strategy_count; i++)
+        if (tool->reconcile.strategies[i] == strategy)
+            return true;
+    return false;
+}
+
+bool step_may_resend(const struct operation *op, const struct tool *tool, int64_t now_ms)
+{
+    if (!tool_may_resend(tool) || !has_strategy(tool, STRATEGY_RESEND))
+        return false;
+    if (now_ms - op->created_ms >= tool->retry.total_ms + op->not_before_ms - (op->not_before_ms ? op->created_ms : 0))
+        return false;
+    if (op->attempts >= (int)tool->retry.attempts_max)
+        return false;
+    /* The provider's definite word under this key will be the same word again. */
+    if (op->reason == REASON_PROVIDER_REFUSED || op->reason == REASON_WRONG_OBJECT || op->reason == REASON_NEEDS_OPERATOR)
+        return false;
+    bool by_key = tool->class == CLASS_INTERNAL_WRITE || tool->idempotent_by == IDEMPOTENT_BY_KEY;
+    return !by_key || now_ms - op->first_sent_ms < tool->provider->key_retention_ms;
+}
+
+static bool may_look_up(const struct operation *op, const struct tool *tool, int64_t now_ms)
+{
+    return tool->has_lookup && has_strategy(tool, STRATEGY_LOOKUP) && op->reason != REASON_NEEDS_OPERATOR &&
+           now_ms - op->unknown_since_ms < tool->reconcile.give_up_ms;
+}
+
+/* Which of the tool's strategies is next, in its order. */
+static enum strategy next_strategy(const struct operation *op, const struct tool *tool, int64_t now_ms)
+{
+    for (unsigned i = 0; i < tool->reconcile.strategy_count; i++) {
+        enum strategy strategy = tool->reconcile.strategies[i];
+        if (strategy == STRATEGY_RESEND && step_may_resend(op, tool, now_ms))
+            return strategy;
+        if (strategy == STRATEGY_LOOKUP && may_look_up(op, tool, now_ms))
+            return strategy;
+        if (strategy == STRATEGY_MANUAL)
+            break;
+    }
+    return STRATEGY_MANUAL;
+}
+
+static void give_to_operator(struct ctx *c, enum cause cause, const char *text)
+{
+    move(c, cause, STATE_UNKNOWN_OUTCOME, REASON_NEEDS_OPERATOR, text);
+    wake_at(c->op, 0);
+}
+
+static int64_t lookup_delay(const struct ctx *c)
+{
+    const struct reconcile_policy *policy = &c->tool->reconcile;
+    return doubled(policy->interval_ms, c->op->retries, policy->interval_max_ms);
+}
+
+/* Enters or stays in unknown_outcome and plans what comes next. */
+static void become_unknown(struct ctx *c, enum cause cause, enum reason reason, const char *text)
+{
+    struct operation *op = c->op;
+    op->may_have_applied = true;
+    if (op->unknown_since_ms == 0) {
+        op->unknown_since_ms = c->in->now_ms;
+        op->retries = 0;
+    }
+    op->absent_count = 0;
+    move(c, cause, STATE_UNKNOWN_OUTCOME, reason, text);
+    if (!c->tool) {
+        wake_at(op, 0);
+        return;
+    }
+    int64_t delay = 0;
+    switch (next_strategy(op, c->tool, c->in->now_ms)) {
+    case STRATEGY_RESEND:
+        delay = c->in->finding.retry_after_ms > 0 ? c->in->finding.retry_after_ms : backoff(c);
+        op->retries++;
+        break;
+    case STRATEGY_LOOKUP: /* presence is proof at once: the first look needs no delay */
+        break;
+    case STRATEGY_WEBHOOK:
+    case STRATEGY_MANUAL:
+        op->reason = REASON_NEEDS_OPERATOR;
+        c->fx->events[c->fx->event_count - 1].reason = reason; /* the event keeps what happened */
+        wake_at(op, 0);
+        return;
+    }
+    wake_at(op, c->in->now_ms + delay);
+}
+
+/* ---- answers of call attempts (design 6) ---- */
+
+static enum reason reason_of(enum outcome outcome)
+{
+    switch (outcome) {
+    case OUTCOME_NOT_SENT: return REASON_NOT_SENT;
+    case OUTCOME_ACCEPTED: return REASON_ACCEPTED;
+    case OUTCOME_REFUSED: return REASON_PROVIDER_REFUSED;
+    case OUTCOME_NOT_PROCESSED: return REASON_THROTTLED;
+    case OUTCOME_KEY_IN_USE: return REASON_KEY_IN_USE;
+    case OUTCOME_PROVIDER_ERROR: return REASON_PROVIDER_ERROR;
+    case OUTCOME_TIMEOUT: return REASON_TIMEOUT;
+    case OUTCOME_CONNECTION_LOST: return REASON_CONNECTION_LOST;
+    case OUTCOME_UNREADABLE: return REASON_UNREADABLE_ANSWER;
+    case OUTCOME_WRONG_OBJECT: return REASON_WRONG_OBJECT;
+    case OUTCOME_LOST: return REASON_LEASE_LOST;
+    case OUTCOME_OPEN:
+    case OUTCOME_SUCCESS:
+    case OUTCOME_NOOP:
+    case OUTCOME_FOUND:
+    case OUTCOME_SEVERAL:
+    case OUTCOME_ABSENT:
+    case OUTCOME_CANNOT_TELL:
+    case OUTCOME_PENDING:
+    case OUTCOME_FAILED_THERE:
+    case OUTCOME_MORE:
+    case OUTCOME_COUNT: break;
+    }
+    return REASON_NONE;
+}
+
+static void not_sent(struct ctx *c, bool doubt)
+{
+    struct operation *op = c->op;
+    const char *text = c->in->finding.detail;
+    op->attempts--; /* nothing left: spends time, not attempts (design 6) */
+    if (op->attempts == 0)
+        op->first_sent_ms = op->last_sent_ms = 0;
+    if (doubt) {
+        become_unknown(c, CAUSE_ANSWER, REASON_NOT_SENT, text);
+        return;
+    }
+    op->may_have_applied = false;
+    fail_retryable(c, CAUSE_ANSWER, REASON_NOT_SENT, backoff(c), text);
+}
+
+static void not_processed(struct ctx *c, bool doubt)
+{
+    const struct finding *finding = &c->in->finding;
+    if (doubt) {
+        become_unknown(c, CAUSE_ANSWER, REASON_THROTTLED, finding->detail);
+        return;
+    }
+    c->op->may_have_applied = false;
+    if (attempts_are_up(c)) {
+        fail(c, CAUSE_ANSWER, REASON_ATTEMPTS_EXHAUSTED, finding->detail);
+        return;
+    }
+    int64_t delay = backoff(c);
+    if (delay < finding->retry_after_ms)
+        delay = finding->retry_after_ms;
+    fail_retryable(c, CAUSE_ANSWER, REASON_THROTTLED, delay, finding->detail);
+}
+
+/* A success after a re-send proves at least one effect. Where a look-up exists it counts them (case S65): a provider may
+ * have ignored its own key. */
+static void success_after_doubt(struct ctx *c)
+{
+    struct operation *op = c->op;
+    take_result(op, &c->in->finding);
+    op->error = STR_NONE;
+    op->retries = 0;
+    move(c, CAUSE_ANSWER, STATE_ACKNOWLEDGED, REASON_VERIFYING, "success after a re-send: counting effects by look-up");
+    wake_at(op, c->in->now_ms);
+}
+
+static void call_answer(struct ctx *c)
+{
+    struct operation *op = c->op;
+    const struct finding *finding = &c->in->finding;
+    bool doubt = op->unknown_since_ms != 0; /* an earlier attempt is not disproved: no clean failure counts (3.2) */
+    if (finding->http_status)
+        op->http_status = finding->http_status;
+    if (finding->error.p)
+        op->error = finding->error;
+    enum reason reason = reason_of(finding->outcome);
+    switch (finding->outcome) {
+    case OUTCOME_SUCCESS:
+        if (doubt && c->tool->has_lookup && has_strategy(c->tool, STRATEGY_LOOKUP))
+            success_after_doubt(c);
+        else
+            succeed(c, CAUSE_ANSWER, REASON_NONE, finding->detail);
+        break;
+    case OUTCOME_NOOP:
+        take_result(op, finding);
+        op->error = STR_NONE;
+        end(c, CAUSE_ANSWER, STATE_COMPLETED_NOOP, REASON_NONE, finding->detail);
+        break;
+    case OUTCOME_ACCEPTED: /* the id is kept at once (case S81) */
+        take_result(op, finding);
+        op->retries = 0;
+        move(c, CAUSE_ANSWER, STATE_ACKNOWLEDGED, REASON_ACCEPTED, finding->detail);
+        wake_at(op, c->in->now_ms + lookup_delay(c));
+        break;
+    case OUTCOME_NOT_SENT:
+        not_sent(c, doubt);
+        break;
+    case OUTCOME_NOT_PROCESSED:
+        not_processed(c, doubt);
+        break;
+    case OUTCOME_REFUSED:
+        if (doubt)
+            become_unknown(c, CAUSE_ANSWER, reason, finding->detail);
+        else
+            fail(c, CAUSE_ANSWER, reason, finding->detail);
+        break;
+    case OUTCOME_WRONG_OBJECT:
+        incident(c, INCIDENT_WRONG_OBJECT, finding->detail);
+        become_unknown(c, CAUSE_ANSWER, reason, finding->detail);
+        break;
+    case OUTCOME_KEY_IN_USE:
+    case OUTCOME_PROVIDER_ERROR:
+    case OUTCOME_TIMEOUT:
+    case OUTCOME_CONNECTION_LOST:
+    case OUTCOME_UNREADABLE:
+    case OUTCOME_LOST:
+        become_unknown(c, CAUSE_ANSWER, reason, finding->detail);
+        break;
+    case OUTCOME_OPEN: /* the rest belongs to look-ups: a broken adapter must not close anything */
+    case OUTCOME_FOUND:
+    case OUTCOME_SEVERAL:
+    case OUTCOME_ABSENT:
+    case OUTCOME_CANNOT_TELL:
+    case OUTCOME_PENDING:
+    case OUTCOME_FAILED_THERE:
+    case OUTCOME_MORE:
+    case OUTCOME_COUNT:
+        become_unknown(c, CAUSE_ANSWER, REASON_UNREADABLE_ANSWER, "the adapter gave no outcome");
+        break;
+    }
+}
+
+/* ---- answers of look-ups (design 7) ---- */
+
+static void look_again(struct ctx *c, const char *text)
+{
+    int64_t delay = lookup_delay(c);
+    c->op->retries++;
+    note(c, CAUSE_LOOKUP, c->op->state, text);
+    wake_at(c->op, c->in->now_ms + delay);
+}
+
+static void several(struct ctx *c)
+{
+    incident(c, INCIDENT_DUPLICATE_EFFECT, c->in->finding.detail);
+    succeed(c, CAUSE_LOOKUP, REASON_DUPLICATE_EFFECT, c->in->finding.detail);
+}
+
+static void proven_absent(struct ctx *c)
+{
+    struct operation *op = c->op;
+    start_watch(op);
+    op->may_have_applied = false;
+    op->retries = 0;
+    if (tool_may_resend(c->tool) && !attempts_are_up(c))
+        fail_retryable(c, CAUSE_LOOKUP, REASON_ABSENT, backoff(c), "no effect at the provider");
+    else
+        fail(c, CAUSE_LOOKUP, REASON_ABSENT, "no effect at the provider");
+}
+
+static void absent_while_unknown(struct ctx *c)
+{
+    struct operation *op = c->op;
+    const struct reconcile_policy *policy = &c->tool->reconcile;
+    bool settled = c->in->now_ms - op->last_sent_ms >= policy->settle_ms;
+    if (!settled) { /* the provider may still be working: presence would be proof, absence is not */
+        look_again(c, "absent, but the provider's settle time is not over");
+        return;
+    }
+    op->absent_count++;
+    if (op->absent_count >= (int)policy->absent_times)
+        proven_absent(c);
+    else
+        look_again(c, "absent");
+}
+
+static void lookup_while_unknown(struct ctx *c)
+{
+    struct operation *op = c->op;
+    const struct finding *finding = &c->in->finding;
+    switch (finding->outcome) {
+    case OUTCOME_FOUND:
+        succeed(c, CAUSE_LOOKUP, REASON_RECONCILED, finding->detail);
+        break;
+    case OUTCOME_SEVERAL:
+        several(c);
+        break;
+    case OUTCOME_PENDING:
+        take_result(op, finding);
+        move(c, CAUSE_LOOKUP, STATE_ACKNOWLEDGED, REASON_ACCEPTED, finding->detail);
+        wake_at(op, c->in->now_ms + lookup_delay(c));
+        break;
+    case OUTCOME_FAILED_THERE: /* something exists and ended badly: a person must judge (case S81) */
+        take_result(op, finding);
+        give_to_operator(c, CAUSE_LOOKUP, finding->detail);
+        break;
+    case OUTCOME_WRONG_OBJECT:
+        incident(c, INCIDENT_WRONG_OBJECT, finding->detail);
+        give_to_operator(c, CAUSE_LOOKUP, finding->detail);
+        break;
+    case OUTCOME_ABSENT:
+        absent_while_unknown(c);
+        break;
+    default: /* every other word is cannot_tell (7.1) */
+        op->absent_count = 0;
+        look_again(c, finding->detail ? finding->detail : "the look-up could not tell");
+        break;
+    }
+}
+
+static void lookup_while_acknowledged(struct ctx *c)
+{
+    struct operation *op = c->op;
+    const struct finding *finding = &c->in->finding;
+    bool verifying = op->reason == REASON_VERIFYING;
+    switch (finding->outcome) {
+    case OUTCOME_FOUND:
+        succeed(c, CAUSE_LOOKUP, verifying ? REASON_NONE : REASON_RECONCILED, finding->detail);
+        break;
+    case OUTCOME_SEVERAL:
+        several(c);
+        break;
+    case OUTCOME_FAILED_THERE:
+    case OUTCOME_WRONG_OBJECT:
+        if (finding->outcome == OUTCOME_WRONG_OBJECT)
+            incident(c, INCIDENT_WRONG_OBJECT, finding->detail);
+        op->may_have_applied = true;
+        if (op->unknown_since_ms == 0)
+            op->unknown_since_ms = c->in->now_ms;
+        give_to_operator(c, CAUSE_LOOKUP, finding->detail);
+        break;
+    default:
+        if (verifying) { /* the provider's own confirmation stands; look again later for a second effect */
+            start_watch(op);
+            succeed(c, CAUSE_LOOKUP, REASON_NONE, "confirmed by the provider, effects not counted yet");
+        } else {
+            look_again(c, finding->detail ? finding->detail : outcome_name(finding->outcome));
+        }
+        break;
+    }
+}
+
+static void next_watch(struct ctx *c, const char *text)
+{
+    c->op->watch_next++;
+    note(c, CAUSE_LOOKUP, c->op->state, text);
+    schedule_closed(c);
+}
+
+/* Late-landing watch: the operation is closed. */
+static void lookup_while_closed(struct ctx *c)
+{
+    struct operation *op = c->op;
+    const struct finding *finding = &c->in->finding;
+    bool said_no_effect = op->state == STATE_FAILED_PERMANENT || op->state == STATE_REJECTED;
+    bool seen = finding->outcome == OUTCOME_FOUND || finding->outcome == OUTCOME_SEVERAL;
+    if (finding->outcome == OUTCOME_SEVERAL && !op->duplicate_seen)
+        incident(c, INCIDENT_DUPLICATE_EFFECT, finding->detail);
+    if (seen && said_no_effect) {
+        incident(c, INCIDENT_LATE_LANDING, "closed as absent, the effect showed up at the provider later");
+        op->watch_next++;
+        succeed(c, CAUSE_EVIDENCE, REASON_LATE_LANDING, finding->detail);
+        return;
+    }
+    next_watch(c, outcome_name(finding->outcome));
+}
+
+static void lookup_answer(struct ctx *c)
+{
+    switch (c->op->state) {
+    case STATE_UNKNOWN_OUTCOME:
+        lookup_while_unknown(c);
+        break;
+    case STATE_ACKNOWLEDGED:
+        lookup_while_acknowledged(c);
+        break;
+    case STATE_COMPLETED_SUCCESS:
+    case STATE_COMPLETED_NOOP:
+    case STATE_FAILED_PERMANENT:
+    case STATE_REJECTED:
+    case STATE_COMPENSATED:
+        lookup_while_closed(c);
+        break;
+    case STATE_PLANNED:
+    case STATE_PENDING_DISPATCH:
+    case STATE_DISPATCHED:
+    case STATE_FAILED_RETRYABLE:
+    case STATE_COMPENSATING:
+        note(c, CAUSE_LOOKUP, c->op->state, "a look-up answered that nobody waits for");
+        break;
+    }
+}
+
+/* ---- beginnings ---- */
+
+static void dispatch(struct ctx *c)
+{
+    struct operation *op = c->op;
+    op->tries++;
+    op->attempts++;
+    op->may_have_applied = true;
+    if (op->first_sent_ms == 0)
+        op->first_sent_ms = c->in->now_ms;
+    op->last_sent_ms = c->in->now_ms;
+    move(c, CAUSE_DISPATCH, STATE_DISPATCHED, REASON_NONE, NULL);
+    c->fx->events[c->fx->event_count - 1].attempt = op->tries;
+    take_lease(c);
+}
+
+static void hold(struct ctx *c)
+{
+    struct operation *op = c->op;
+    bool waits_for_first = op->state == STATE_PLANNED || op->state == STATE_PENDING_DISPATCH;
+    if (op->state == STATE_PLANNED)
+        move(c, CAUSE_HELD, STATE_PENDING_DISPATCH, c->in->hold_reason, NULL);
+    else if (waits_for_first && op->reason != c->in->hold_reason)
+        move(c, CAUSE_HELD, op->state, c->in->hold_reason, NULL);
+    c->fx->changed = true;
+    wake_at(op, c->in->hold_until_ms);
+}
+
+static void lookup_begin(struct ctx *c)
+{
+    struct operation *op = c->op;
+    op->tries++;
+    op->lookups++;
+    c->fx->changed = true; /* the attempt row tells of it: no event of its own */
+    take_lease(c);
+}
+
+/* ---- time and owners ---- */
+
+static void wake_unknown(struct ctx *c)
+{
+    switch (next_strategy(c->op, c->tool, c->in->now_ms)) {
+    case STRATEGY_RESEND:
+        c->fx->action = ACTION_SEND;
+        break;
+    case STRATEGY_LOOKUP:
+        c->fx->action = ACTION_LOOKUP;
+        break;
+    case STRATEGY_WEBHOOK:
+    case STRATEGY_MANUAL:
+        if (c->op->reason == REASON_NEEDS_OPERATOR)
+            wake_at(c->op, 0), c->fx->changed = true;
+        else
+            give_to_operator(c, CAUSE_GAVE_UP, "no automatic way to find out is left");
+        break;
+    }
+}
+
+static void wake_acknowledged(struct ctx *c)
+{
+    struct operation *op = c->op;
+    int64_t since = op->unknown_since_ms ? op->unknown_since_ms : op->last_sent_ms;
+    if (op->reason == REASON_VERIFYING || c->in->now_ms - since < c->tool->reconcile.give_up_ms) {
+        c->fx->action = ACTION_LOOKUP;
+        return;
+    }
+    if (op->unknown_since_ms == 0)
+        op->unknown_since_ms = since;
+    give_to_operator(c, CAUSE_GAVE_UP, "the provider accepted it and never said how it ended");
+}
+
+static void owner_gone(struct ctx *c)
+{
+    if (c->op->state == STATE_DISPATCHED) /* "the owner is gone", never "nothing happened" (3.3) */
+        become_unknown(c, CAUSE_OWNER_GONE, REASON_LEASE_LOST, "the gateway that sent it is gone");
+}
+
+static void wake(struct ctx *c)
+{
+    struct operation *op = c->op;
+    switch (op->state) {
+    case STATE_PLANNED:
+        if (op->not_before_ms > c->in->now_ms)
+            wake_at(op, op->not_before_ms), c->fx->changed = true;
+        else
+            c->fx->action = ACTION_SEND;
+        break;
+    case STATE_PENDING_DISPATCH:
+        if (time_is_up(c))
+            end(c, CAUSE_TIMER, STATE_REJECTED, REASON_EXPIRED, "not sent within the tool's total time");
+        else
+            c->fx->action = ACTION_SEND;
+        break;
+    case STATE_DISPATCHED: /* the lease ended */
+        owner_gone(c);
+        break;
+    case STATE_ACKNOWLEDGED:
+        wake_acknowledged(c);
+        break;
+    case STATE_FAILED_RETRYABLE:
+        if (time_is_up(c) && op->reason != REASON_OPERATOR)
+            fail(c, CAUSE_TIMER, REASON_TIME_EXHAUSTED, "not done within the tool's total time");
+        else
+            c->fx->action = ACTION_SEND;
+        break;
+    case STATE_UNKNOWN_OUTCOME:
+        wake_unknown(c);
+        break;
+    case STATE_COMPLETED_SUCCESS:
+    case STATE_COMPLETED_NOOP:
+    case STATE_FAILED_PERMANENT:
+    case STATE_REJECTED:
+    case STATE_COMPENSATED:
+        if (op->retain_until_ms && op->retain_until_ms <= c->in->now_ms)
+            c->fx->action = ACTION_EXPIRE;
+        else if (op->watch_next > 0 && c->tool->has_lookup && op->watch_next <= (int)c->tool->reconcile.watch_count)
+            c->fx->action = ACTION_LOOKUP;
+        else
+            schedule_closed(c), c->fx->changed = true;
+        break;
+    case STATE_COMPENSATING:
+        break;
+    }
+}
+
+/* The registry no longer has the tool: nothing is sent, nothing is judged, nothing is lost. */
+static void wake_without_tool(struct ctx *c)
+{
+    struct operation *op = c->op;
+    if (state_terminal(op->state)) {
+        if (op->retain_until_ms && op->retain_until_ms <= c->in->now_ms)
+            c->fx->action = ACTION_EXPIRE;
+        else
+            schedule_closed(c), c->fx->changed = true;
+        return;
+    }
+    if (op->state == STATE_DISPATCHED) {
+        owner_gone(c);
+        return;
+    }
+    if (op->reason != REASON_TOOL_MISSING)
+        move(c, CAUSE_HELD, op->state, REASON_TOOL_MISSING, "the registry has no such tool");
+    c->fx->changed = true;
+    wake_at(op, c->in->now_ms + 60000); /* a reload may bring it back */
+}
+
+/* ---- people ---- */
+
+static enum err_code resolve(struct ctx *c, struct err *err)
+{
+    struct operation *op = c->op;
+    bool open_doubt = op->state == STATE_UNKNOWN_OUTCOME || op->state == STATE_ACKNOWLEDGED;
+    if (c->in->happened) {
+        bool said_no_effect = op->state == STATE_FAILED_PERMANENT || op->state == STATE_FAILED_RETRYABLE ||
+                              op->state == STATE_REJECTED;
+        if (!open_doubt && !said_no_effect)
+            return err_set(err, ERR_CONFLICT, "the operation is %s: there is nothing to resolve", state_name(op->state));
+        if (said_no_effect)
+            incident(c, INCIDENT_LATE_LANDING, c->in->note);
+        succeed(c, CAUSE_OPERATOR, said_no_effect ? REASON_LATE_LANDING : REASON_OPERATOR, c->in->note);
+        return ERR_NONE;
+    }
+    if (!open_doubt)
+        return err_set(err, ERR_CONFLICT, "the operation is %s: only an unknown or acknowledged outcome can be declared absent",
+                       state_name(op->state));
+    start_watch(op);
+    op->may_have_applied = false;
+    if (op->state == STATE_ACKNOWLEDGED) { /* the table leads through unknown_outcome */
+        if (op->unknown_since_ms == 0)
+            op->unknown_since_ms = c->in->now_ms;
+        move(c, CAUSE_OPERATOR, STATE_UNKNOWN_OUTCOME, REASON_OPERATOR, c->in->note);
+    }
+    op->unknown_since_ms = 0;
+    if (c->in->allow_retry && c->tool) {
+        op->retries = 0;
+        op->absent_count = 0;
+        move(c, CAUSE_OPERATOR, STATE_FAILED_RETRYABLE, REASON_OPERATOR, c->in->note);
+        wake_at(op, c->in->now_ms);
+    } else {
+        fail(c, CAUSE_OPERATOR, REASON_OPERATOR, c->in->note);
+    }
+    return ERR_NONE;
+}
+
+static enum err_code retry(struct ctx *c, struct err *err)
+{
+    struct operation *op = c->op;
+    switch (op->state) {
+    case STATE_PENDING_DISPATCH:
+    case STATE_FAILED_RETRYABLE:
+    case STATE_ACKNOWLEDGED:
+        break;
+    case STATE_UNKNOWN_OUTCOME: /* looks and re-sends start over with all their time; re-sends stay bound to the contract */
+        op->unknown_since_ms = c->in->now_ms;
+        op->absent_count = 0;
+        break;
+    case STATE_PLANNED:
+    case STATE_DISPATCHED:
+    case STATE_COMPLETED_SUCCESS:
+    case STATE_COMPLETED_NOOP:
+    case STATE_FAILED_PERMANENT:
+    case STATE_REJECTED:
+    case STATE_COMPENSATING:
+    case STATE_COMPENSATED:
+        return err_set(err, ERR_CONFLICT, "the operation is %s: there is nothing to retry", state_name(op->state));
+    }
+    op->retries = 0;
+    enum reason reason = op->reason == REASON_VERIFYING || op->reason == REASON_ACCEPTED ? op->reason : REASON_OPERATOR;
+    move(c, CAUSE_OPERATOR, op->state, reason, c->in->note);
+    wake_at(op, c->in->now_ms);
+    return ERR_NONE;
+}
+
+static enum err_code cancel(struct ctx *c, struct err *err)
+{
+    struct operation *op = c->op;
+    switch (op->state) {
+    case STATE_PLANNED:
+    case STATE_PENDING_DISPATCH:
+        end(c, CAUSE_CANCEL, STATE_REJECTED, REASON_CANCELLED, c->in->note);
+        return ERR_NONE;
+    case STATE_FAILED_RETRYABLE:
+        end(c, CAUSE_CANCEL, op->attempts == 0 ? STATE_REJECTED : STATE_FAILED_PERMANENT, REASON_CANCELLED, c->in->note);
+        return ERR_NONE;
+    case STATE_DISPATCHED:
+    case STATE_ACKNOWLEDGED:
+    case STATE_UNKNOWN_OUTCOME:
+        return err_set(err, ERR_CONFLICT, "the operation is %s: it may have happened and can not be cancelled",
+                       state_name(op->state));
+    case STATE_COMPLETED_SUCCESS:
+    case STATE_COMPLETED_NOOP:
+    case STATE_FAILED_PERMANENT:
+    case STATE_REJECTED:
+    case STATE_COMPENSATING:
+    case STATE_COMPENSATED:
+        break;
+    }
+    return err_set(err, ERR_CONFLICT, "the operation is %s already", state_name(op->state));
+}
+
+/* An answer arrived after somebody else moved the operation (design 3.4): never thrown away. */
+static void evidence(struct ctx *c)
+{
+    struct operation *op = c->op;
+    const struct finding *finding = &c->in->finding;
+    bool effect = finding->outcome == OUTCOME_SUCCESS || finding->outcome == OUTCOME_FOUND;
+    if (!effect) {
+        note(c, CAUSE_EVIDENCE, op->state, finding->detail ? finding->detail : outcome_name(finding->outcome));
+        return;
+    }
+    switch (op->state) {
+    case STATE_UNKNOWN_OUTCOME:
+    case STATE_ACKNOWLEDGED:
+        succeed(c, CAUSE_EVIDENCE, REASON_RECONCILED, finding->detail);
+        break;
+    case STATE_FAILED_RETRYABLE:
+    case STATE_FAILED_PERMANENT:
+    case STATE_REJECTED:
+        incident(c, INCIDENT_LATE_LANDING, "an answer that proves the effect arrived after the operation was closed");
+        succeed(c, CAUSE_EVIDENCE, REASON_LATE_LANDING, finding->detail);
+        break;
+    case STATE_COMPLETED_SUCCESS:
+        if (op->external_id && finding->external_id && !text_equal(op->external_id, finding->external_id))
+            incident(c, INCIDENT_DUPLICATE_EFFECT, "a late answer names another external id");
+        note(c, CAUSE_EVIDENCE, op->state, finding->external_id ? finding->external_id : finding->detail);
+        break;
+    case STATE_PLANNED:
+    case STATE_PENDING_DISPATCH:
+    case STATE_DISPATCHED:
+    case STATE_COMPLETED_NOOP:
+    case STATE_COMPENSATING:
+    case STATE_COMPENSATED:
+        note(c, CAUSE_EVIDENCE, op->state, finding->external_id ? finding->external_id : finding->detail);
+        break;
+    }
+}
+
+enum err_code step(struct operation *op, const struct tool *tool, const struct step_input *in,
+                   struct step_effects *effects, struct err *err)
+{
+    struct ctx c = {op, tool, in, effects};
+    enum err_code code = ERR_NONE;
+    *effects = (struct step_effects){.action = ACTION_NONE};
+    switch (in->kind) {
+    case STEP_DISPATCH:
+        dispatch(&c);
+        break;
+    case STEP_HOLD:
+        hold(&c);
+        break;
+    case STEP_ANSWER:
+        if (op->state != STATE_DISPATCHED)
+            evidence(&c);
+        else if (tool)
+            call_answer(&c);
+        else if (in->finding.outcome == OUTCOME_SUCCESS)
+            succeed(&c, CAUSE_ANSWER, REASON_NONE, in->finding.detail);
+        else
+            become_unknown(&c, CAUSE_ANSWER, REASON_TOOL_MISSING, in->finding.detail);
+        break;
+    case STEP_LOOKUP_BEGIN:
+        lookup_begin(&c);
+        break;
+    case STEP_LOOKUP_ANSWER:
+        if (tool)
+            lookup_answer(&c);
+        else
+            note(&c, CAUSE_LOOKUP, op->state, "the registry no longer has the tool");
+        break;
+    case STEP_WAKE:
+        if (tool)
+            wake(&c);
+        else
+            wake_without_tool(&c);
+        break;
+    case STEP_OWNER_GONE:
+        owner_gone(&c);
+        break;
+    case STEP_RESOLVE:
+        code = resolve(&c, err);
+        break;
+    case STEP_RETRY:
+        code = retry(&c, err);
+        break;
+    case STEP_CANCEL:
+        code = cancel(&c, err);
+        break;
+    case STEP_EVIDENCE:
+        evidence(&c);
+        break;
+    }
+    if (effects->changed) {
+        op->rev++;
+        op->updated_ms = in->now_ms;
+        check(op);
+    }
+    return code;
+}
