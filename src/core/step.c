@@ -100,10 +100,15 @@ static void wake_at(struct operation *op, int64_t at_ms)
     op->wake_at_ms = at_ms;
 }
 
+static bool total_is_over(const struct operation *op, const struct tool *tool, int64_t now_ms)
+{
+    int64_t since = op->not_before_ms > op->created_ms ? op->not_before_ms : op->created_ms;
+    return now_ms - since >= tool->retry.total_ms;
+}
+
 static bool time_is_up(const struct ctx *c)
 {
-    int64_t since = c->op->not_before_ms > c->op->created_ms ? c->op->not_before_ms : c->op->created_ms;
-    return c->in->now_ms - since >= c->tool->retry.total_ms;
+    return total_is_over(c->op, c->tool, c->in->now_ms);
 }
 
 static bool attempts_are_up(const struct ctx *c)
@@ -197,7 +202,7 @@ bool step_may_resend(const struct operation *op, const struct tool *tool, int64_
 {
     if (!tool_may_resend(tool) || !has_strategy(tool, STRATEGY_RESEND))
         return false;
-    if (now_ms - op->created_ms >= tool->retry.total_ms + op->not_before_ms - (op->not_before_ms ? op->created_ms : 0))
+    if (total_is_over(op, tool, now_ms))
         return false;
     if (op->attempts >= (int)tool->retry.attempts_max)
         return false;

@@ -38,6 +38,7 @@ struct ledger_admit {
     struct admission admission;     /* in; admission.op is inserted as it is */
     struct attempt *attempt;        /* in: NULL unless op->state is dispatched */
     struct event event;             /* in: the admission event */
+    bool dry_run;                   /* in: decide only, insert nothing (plan-only calls, design 4) */
     struct admission_result result; /* out */
 };
 
