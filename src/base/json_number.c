@@ -109,16 +109,14 @@ static int64_t text_difference(struct str a, struct str b)
     return difference;
 }
 
-/* Sign of the difference in magnitude's power of ten. */
+/* Which of the two has its first digit at the higher power of ten. */
 static int compare_order(const struct json_decimal *a, const struct json_decimal *b)
 {
     int64_t left = 0, right = 0;
-    bool left_small = json_decimal_order(a, &left), right_small = json_decimal_order(b, &right);
-    if (left_small && right_small)
+    if (json_decimal_order(a, &left) && json_decimal_order(b, &right))
         return (left > right) - (left < right);
-    if (left_small)
-        return b->exponent_negative ? 1 : -1;
-    if (right_small || a->exponent_negative != b->exponent_negative)
+    /* One exponent at least is longer than any shift can make up for. */
+    if (a->exponent_negative != b->exponent_negative)
         return a->exponent_negative ? -1 : 1;
     int64_t difference = text_difference(a->exponent, b->exponent);
     if (a->exponent_negative)
