@@ -1,0 +1,35 @@
+/* The command line: one file per subcommand, one table (commands.c) that knows them all. Each subcommand gets argc and
+ * argv with its own name in argv[0] ("check") and returns one of the exit codes below. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+/* What the program's exit status says, the same for every subcommand (onced(1)). */
+enum cli_exit {
+    CLI_OK = 0,          /* done; call: the effect is proven (or the read was answered) */
+    CLI_FAILED = 1,      /* failed or refused: proven not to have happened, or not done at all */
+    CLI_USAGE = 2,       /* the command line is wrong, or a file it names cannot be read */
+    CLI_OPEN = 3,        /* not decided yet: still running, or the outcome is unknown. Do not repeat; ask again */
+    CLI_UNREACHABLE = 4, /* no daemon answers, or it cannot work now: nothing is known to have been done */
+    CLI_NOT_FOUND = 5,   /* no such operation, tool, incident or token */
+    CLI_DENIED = 6       /* token missing, wrong or not entitled */
+};
+
+int cli_backup(int argc, char **argv);
+int cli_call(int argc, char **argv);
+int cli_cancel(int argc, char **argv);
+int cli_check(int argc, char **argv);
+int cli_completion(int argc, char **argv);
+int cli_fake_provider(int argc, char **argv);
+int cli_help(int argc, char **argv);
+int cli_incidents(int argc, char **argv);
+int cli_init(int argc, char **argv);
+int cli_list(int argc, char **argv);
+int cli_resolve(int argc, char **argv);
+int cli_retry(int argc, char **argv);
+int cli_serve(int argc, char **argv);
+int cli_show(int argc, char **argv);
+int cli_token(int argc, char **argv);
+int cli_trace(int argc, char **argv);
+int cli_version(int argc, char **argv);
+
+#endif
