@@ -63,20 +63,23 @@ static struct admission_result verdict(enum verdict kind, const struct operation
     return (struct admission_result){.verdict = kind, .existing = existing};
 }
 
+bool admission_doubts(const struct admission *admission, const struct operation *other)
+{
+    bool unresolved = other->state == STATE_UNKNOWN_OUTCOME || (state_in_flight(other->state) && other->orphaned);
+    for (size_t k = 0; k < admission->distinct_count; k++)
+        if (strcmp(admission->distinct_from[k], other->id) == 0)
+            return false;
+    return unresolved && same_scope(admission->op, other);
+}
+
 /* 2.9: the oldest unresolved operation that the caller has not declared to be another intent. */
 static const struct operation *in_doubt(const struct admission *admission, const struct admission_facts *facts)
 {
     if (!admission->hold_in_doubt)
         return NULL;
-    for (size_t i = 0; i < facts->in_doubt_count; i++) {
-        const struct operation *other = facts->in_doubt[i];
-        bool unresolved = other->state == STATE_UNKNOWN_OUTCOME || (state_in_flight(other->state) && other->orphaned);
-        bool declared = false;
-        for (size_t k = 0; k < admission->distinct_count; k++)
-            declared |= strcmp(admission->distinct_from[k], other->id) == 0;
-        if (unresolved && !declared && same_scope(admission->op, other))
-            return other;
-    }
+    for (size_t i = 0; i < facts->in_doubt_count; i++)
+        if (admission_doubts(admission, facts->in_doubt[i]))
+            return facts->in_doubt[i];
     return NULL;
 }
 
@@ -148,19 +151,22 @@ static bool repeat_names_ours(const struct admission *admission, const struct op
 }
 
 /* Repeat rule 2.2.5: finished operations are joined while undelivered or within the window. */
+bool admission_joins(const struct admission *admission, const struct operation *other, int64_t now_ms)
+{
+    if (!same_scope(admission->op, other))
+        return false;
+    /* Only repeat-keyed operations have their delivery recorded. */
+    if (!state_terminal(other->state) || (other->key_source == KEY_SOURCE_REPEAT && !other->delivered))
+        return true;
+    return admission->repeat_window_ms > 0 && now_ms - other->completed_ms < admission->repeat_window_ms;
+}
+
 static const struct operation *repeat_to_join(const struct admission *admission, const struct admission_facts *facts,
                                               int64_t now_ms)
 {
-    for (size_t i = 0; i < facts->repeat_count; i++) {
-        const struct operation *other = facts->repeats[i];
-        if (!same_scope(admission->op, other))
-            continue;
-        /* Only repeat-keyed operations have their delivery recorded. */
-        if (!state_terminal(other->state) || (other->key_source == KEY_SOURCE_REPEAT && !other->delivered))
-            return other;
-        if (admission->repeat_window_ms > 0 && now_ms - other->completed_ms < admission->repeat_window_ms)
-            return other;
-    }
+    for (size_t i = 0; i < facts->repeat_count; i++)
+        if (admission_joins(admission, facts->repeats[i], now_ms))
+            return facts->repeats[i];
     return NULL;
 }
 

@@ -53,6 +53,10 @@ struct admission_result {
 };
 
 bool admission_wants_repeats(const struct admission *admission);
+/* Whether a candidate can matter, for ledgers: what fails these need not be among the facts, so that the candidates that
+ * do matter are never crowded out. joins: of facts.repeats. doubts: of facts.in_doubt. */
+bool admission_joins(const struct admission *admission, const struct operation *other, int64_t now_ms);
+bool admission_doubts(const struct admission *admission, const struct operation *other);
 struct admission_result admission_decide(struct admission *admission, const struct admission_facts *facts, int64_t now_ms);
 
 #endif
