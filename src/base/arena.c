@@ -9,8 +9,8 @@
 #include <string.h>
 
 #define FIRST_BLOCK_BYTES 4000
-#define BLOCK_BYTES_MAX (256 * 1024)
-#define ALIGN 16
+#define BLOCK_BYTES_MAX   (256 * 1024)
+#define ALIGN             16
 
 struct arena_block {
     struct arena_block *older;
@@ -70,7 +70,8 @@ void *arena_alloc(struct arena *arena, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2)
         abort();
-    size_t rounded = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    size_t rounded =
+        ((bytes ? bytes : 1) + ALIGN - 1) & ~(size_t)(ALIGN - 1); /* never NULL, never the same place twice */
     if (rounded > (size_t)(arena->end - arena->next))
         add_block(arena, rounded);
     void *p = arena->next;

@@ -83,7 +83,6 @@ void buf_printf(struct buf *buf, const char *format, ...)
 
 char *buf_detach(struct buf *buf, size_t *n)
 {
-    reserve(buf, 0);
     char *p = buf->p ? buf->p : mem_copy_text("");
     if (n)
         *n = buf->n;

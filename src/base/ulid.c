@@ -6,12 +6,14 @@ static const char alphabet[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
 void ulid_source_init(struct ulid_source *source, struct env *env)
 {
-    *source = (struct ulid_source){.env = env};
+    *source = (struct ulid_source){.env = env, .last_ms = -1};
 }
 
 void ulid_next(struct ulid_source *source, char out[ULID_CHARS + 1])
 {
     int64_t now = source->env->now_ms(source->env);
+    if (now < 0)
+        now = 0; /* before 1970 cannot be written */
     if (now > source->last_ms) {
         source->last_ms = now;
         source->env->random(source->env, source->last, sizeof source->last);
