@@ -36,13 +36,15 @@ static bool reserve(struct buf *buf, size_t extra)
         size_t cap = buf->cap ? buf->cap * 2 : 256;
         if (cap < need)
             cap = need;
+        if (buf->max && cap - 1 > buf->max)
+            cap = buf->max + 1;
         buf->p = mem_grow(buf->p, cap);
         buf->cap = cap;
     }
     return true;
 }
 
-void buf_add(struct buf *buf, const char *p, size_t n)
+void buf_add_growing(struct buf *buf, const char *p, size_t n)
 {
     if (!reserve(buf, n))
         return;
@@ -50,21 +52,6 @@ void buf_add(struct buf *buf, const char *p, size_t n)
         memcpy(buf->p + buf->n, p, n);
     buf->n += n;
     buf->p[buf->n] = '\0';
-}
-
-void buf_add_str(struct buf *buf, struct str s)
-{
-    buf_add(buf, s.p, s.n);
-}
-
-void buf_add_text(struct buf *buf, const char *text)
-{
-    buf_add(buf, text, strlen(text));
-}
-
-void buf_add_char(struct buf *buf, char c)
-{
-    buf_add(buf, &c, 1);
 }
 
 void buf_printf(struct buf *buf, const char *format, ...)
