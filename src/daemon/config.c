@@ -1,1 +1,479 @@
-/* placeholder: to be written */
+#include "daemon/config.h"
+
+#include "base/digest.h"
+#include "base/mem.h"
+#include "daemon/config_options.h"
+#include "daemon/config_parts.h"
+#include "daemon/yaml.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* file ──yaml.c──▶ tree + places ──config_read.c (option table)──▶ config, tools ──config_provider.c, config_tool.c──▶
+ * compiled parts ──config_policy.c, config_names.c──▶ checks; problems carry pointers until the end, when yaml_find
+ * gives each its line and column. */
+
+#define VERSION_HEX_BYTES 6 /* of the digest in policy_version */
+
+/* ---- report ---- */
+
+void config_report_init(struct config_report *report)
+{
+    *report = (struct config_report){0};
+    arena_init(&report->arena);
+}
+
+void config_report_release(struct config_report *report)
+{
+    arena_release(&report->arena);
+    config_report_init(report);
+}
+
+void config_report_print(const struct config_report *report, FILE *out)
+{
+    for (size_t i = 0; i < report->count; i++) {
+        const struct config_problem *item = &report->items[i];
+        fprintf(out, "%s:", report->path);
+        if (item->line)
+            fprintf(out, "%u:%u:", item->line, item->column);
+        fprintf(out, " %s%s%s%s\n", item->warning ? "warning: " : "", item->pointer, *item->pointer ? ": " : "",
+                item->text);
+    }
+    size_t errors = 0;
+    for (size_t i = 0; i < report->count; i++)
+        errors += !report->items[i].warning;
+    if (errors < report->errors)
+        fprintf(out, "%s: %zu further errors\n", report->path, report->errors - errors);
+}
+
+static int compare_problems(const void *a, const void *b)
+{
+    const struct config_problem *x = a, *y = b;
+    if (x->line != y->line)
+        return x->line < y->line ? -1 : 1;
+    if (x->column != y->column)
+        return x->column < y->column ? -1 : 1;
+    if (x->warning != y->warning)
+        return x->warning ? 1 : -1;
+    int order = strcmp(x->pointer, y->pointer);
+    return order ? order : strcmp(x->text, y->text);
+}
+
+static void report_one(struct config_report *report, const char *text)
+{
+    report->items = arena_alloc(&report->arena, sizeof *report->items);
+    report->items[0] = (struct config_problem){.pointer = "", .text = arena_copy_text(&report->arena, text)};
+    report->count = report->errors = 1;
+}
+
+static void report_yaml(struct config_report *report, const struct yaml *yaml)
+{
+    report->items = arena_alloc(&report->arena, (yaml->problem_count + 1) * sizeof *report->items);
+    for (size_t i = 0; i < yaml->problem_count; i++)
+        report->items[report->count++] =
+            (struct config_problem){.line = yaml->problems[i].line,
+                                    .column = yaml->problems[i].column,
+                                    .pointer = "",
+                                    .text = arena_copy_text(&report->arena, yaml->problems[i].text)};
+    report->errors = report->count;
+    qsort(report->items, report->count, sizeof *report->items, compare_problems);
+}
+
+static void report_problems(struct config_report *report, const struct yaml *yaml, const struct problems *problems)
+{
+    report->items = arena_alloc(&report->arena, (problems->count + 1) * sizeof *report->items);
+    for (size_t i = 0; i < problems->count; i++) {
+        const struct problem *problem = &problems->items[i];
+        struct yaml_place place = yaml_find(yaml, str_of(problem->pointer));
+        report->items[report->count++] = (struct config_problem){.line = place.line,
+                                                                 .column = place.column,
+                                                                 .pointer = problem->pointer,
+                                                                 .text = problem->text,
+                                                                 .warning = problem->warning};
+    }
+    report->errors = problems->errors;
+    qsort(report->items, report->count, sizeof *report->items, compare_problems);
+}
+
+/* ---- loaded parts ---- */
+
+void loaded_free(struct loaded *loaded)
+{
+    if (!loaded)
+        return;
+    for (size_t i = 0; i < loaded->tool_count; i++) {
+        struct loaded_tool *tool = &loaded->tools[i];
+        http_tool_free(tool->http);
+        template_free(tool->key);
+        normal_free(tool->normal);
+        schema_free(tool->schema);
+    }
+    for (size_t i = 0; i < loaded->provider_count; i++)
+        http_provider_free(loaded->providers[i].http);
+    arena_release(&loaded->arena);
+    free(loaded);
+}
+
+static void loaded_destroy(void *owner)
+{
+    loaded_free(owner);
+}
+
+static const struct json *mapping(const struct json *root, const char *name)
+{
+    const struct json *value = root->type == JSON_OBJECT ? json_get(root, name) : NULL;
+    return value && value->type == JSON_OBJECT ? value : NULL;
+}
+
+static void load_providers(const struct loader *loader, const struct json *root)
+{
+    const struct json *providers = mapping(root, "providers");
+    struct loaded *loaded = loader->loaded;
+    if (providers && providers->count > REGISTRY_PROVIDERS_MAX)
+        problems_add(loader->problems, "/providers", "%u providers, at most %d are allowed", providers->count,
+                     REGISTRY_PROVIDERS_MAX);
+    else if (providers) {
+        loaded->providers = arena_zero(&loaded->arena, (providers->count + 1) * sizeof *loaded->providers);
+        for (uint32_t i = 0; i < providers->count; i++) {
+            const struct json_member *member = &providers->members[i];
+            config_provider_read(loader, member->name, &member->value,
+                                 options_pointer(&loaded->arena, "/providers", member->name),
+                                 &loaded->providers[loaded->provider_count++]);
+        }
+    }
+}
+
+static void load_tools(const struct loader *loader, const struct json *root)
+{
+    const struct json *tools = mapping(root, "tools");
+    struct loaded *loaded = loader->loaded;
+    if (!tools || tools->count == 0)
+        problems_warn(loader->problems, "/tools", "no tools are defined: every call will be refused");
+    else if (tools->count > REGISTRY_TOOLS_MAX)
+        problems_add(loader->problems, "/tools", "%u tools, at most %d are allowed", tools->count, REGISTRY_TOOLS_MAX);
+    else {
+        loaded->tools = arena_zero(&loaded->arena, (tools->count + 1) * sizeof *loaded->tools);
+        for (uint32_t i = 0; i < tools->count; i++) {
+            const struct json_member *member = &tools->members[i];
+            config_tool_read(loader, member->name, &member->value,
+                             options_pointer(&loaded->arena, "/tools", member->name),
+                             &loaded->tools[loaded->tool_count++]);
+        }
+    }
+}
+
+/* ---- server and ledger ---- */
+
+static bool is_loopback(const char *host, bool *is_address)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    *is_address = true;
+    if (strcmp(host, "localhost") == 0)
+        return true;
+    if (inet_pton(AF_INET, host, &v4) == 1)
+        return (ntohl(v4.s_addr) >> 24) == 127;
+    if (inet_pton(AF_INET6, host, &v6) == 1)
+        return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+    *is_address = false;
+    return false;
+}
+
+/* "ADDRESS:PORT" or "[IPV6]:PORT". */
+static bool split_listen(struct arena *arena, const char *text, struct config_server *server)
+{
+    const char *colon = strrchr(text, ':');
+    if (!colon || colon == text)
+        return false;
+    struct str host = {text, (size_t)(colon - text)};
+    bool brackets = host.p[0] == '[' && host.p[host.n - 1] == ']' && host.n > 2;
+    if (brackets)
+        host = (struct str){host.p + 1, host.n - 2};
+    else if (memchr(host.p, ':', host.n))
+        return false;
+    size_t digits = strspn(colon + 1, "0123456789");
+    unsigned long port = digits > 0 && digits <= 5 && colon[1 + digits] == '\0' ? strtoul(colon + 1, NULL, 10) : 65536;
+    if (port > 65535)
+        return false;
+    bool is_address;
+    const char *name = arena_copy_str(arena, host);
+    bool loopback = is_loopback(name, &is_address);
+    if (!is_address)
+        return false;
+    server->host = name;
+    server->port = (unsigned)port;
+    server->loopback = loopback;
+    return true;
+}
+
+static void check_file(struct problems *problems, const char *pointer, const char *path)
+{
+    if (access(path, R_OK) != 0)
+        problems_warn(problems, pointer, "%s cannot be read now: %s", path, strerror(errno));
+}
+
+static void finish_server(struct config *config, const char *folder, struct problems *problems)
+{
+    struct config_server *server = &config->server;
+    const char *listen = server->host; /* as the option table stored it */
+    if (!split_listen(&config->arena, listen, server)) {
+        problems_add(problems, "/server/listen",
+                     "\"%.60s\" is not an address and port, expected for example 127.0.0.1:7070 or [::1]:7070", listen);
+        server->host = "127.0.0.1";
+        server->loopback = true;
+    }
+    if (server->tls_certificate && server->tls_key) {
+        server->tls_certificate = config_resolve_path(&config->arena, folder, str_of(server->tls_certificate));
+        server->tls_key = config_resolve_path(&config->arena, folder, str_of(server->tls_key));
+        check_file(problems, "/server/tls/certificate", server->tls_certificate);
+        check_file(problems, "/server/tls/key", server->tls_key);
+    }
+    if (server->loopback)
+        return;
+    if (server->auth != CONFIG_AUTH_TOKENS)
+        problems_add(problems, "/server/listen",
+                     "listening on %s needs auth: tokens, or anybody who can reach it may call tools", server->host);
+    if (!server->tls_certificate && !server->insecure_listen)
+        problems_add(problems, "/server/listen",
+                     "listening on %s needs tls, or insecure_listen: true behind something that encrypts",
+                     server->host);
+}
+
+static void finish_ledger(struct config *config, const char *folder)
+{
+    config->ledger.path = config_resolve_path(&config->arena, folder, str_of(config->ledger.path));
+}
+
+void config_free(struct config *config)
+{
+    if (!config)
+        return;
+    arena_release(&config->arena);
+    free(config);
+}
+
+bool config_same_process(const struct config *a, const struct config *b)
+{
+    const struct config_server *x = &a->server, *y = &b->server;
+    return text_equal(a->ledger.path, b->ledger.path) && text_equal(x->host, y->host) && x->port == y->port &&
+           x->auth == y->auth && x->insecure_listen == y->insecure_listen &&
+           text_equal(x->tls_certificate, y->tls_certificate) && text_equal(x->tls_key, y->tls_key) &&
+           x->connections_max == y->connections_max && x->body_bytes_max == y->body_bytes_max &&
+           x->in_flight_max == y->in_flight_max && x->stop_timeout_ms == y->stop_timeout_ms;
+}
+
+/* ---- loading ---- */
+
+/* "dir/" of "dir/file.yaml", "" of "file.yaml". */
+static const char *folder_of(struct arena *arena, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? arena_copy_str(arena, (struct str){path, (size_t)(slash - path) + 1}) : "";
+}
+
+static void add_canonical(struct buf *out, const struct json *root, const char *name)
+{
+    const struct json *value = mapping(root, name);
+    if (value)
+        json_canonical(out, value);
+    buf_add_char(out, '\n');
+}
+
+/* Of the text, not of what secrets expand to: a rotated token is no new policy. */
+static void policy_version(const struct json *root, char out[2 * VERSION_HEX_BYTES + 1])
+{
+    struct buf canonical;
+    buf_init(&canonical, 0);
+    add_canonical(&canonical, root, "providers");
+    add_canonical(&canonical, root, "tools");
+    struct digest digest = digest_sha256(buf_str(&canonical));
+    digest_hex(&digest, VERSION_HEX_BYTES, out);
+    buf_release(&canonical);
+}
+
+static enum err_code make_registry(struct loaded *loaded, const struct json *root, struct registry **out,
+                                   struct err *err)
+{
+    const struct tool **tools = mem_alloc((loaded->tool_count + 1) * sizeof *tools);
+    const struct provider **providers = mem_alloc((loaded->provider_count + 1) * sizeof *providers);
+    for (size_t i = 0; i < loaded->tool_count; i++)
+        tools[i] = &loaded->tools[i].core;
+    for (size_t i = 0; i < loaded->provider_count; i++)
+        providers[i] = &loaded->providers[i].core;
+    char version[2 * VERSION_HEX_BYTES + 1];
+    policy_version(root, version);
+    enum err_code code = registry_new(tools, loaded->tool_count, providers, loaded->provider_count, version,
+                                      loaded_destroy, loaded, out, err);
+    free(tools);
+    free(providers);
+    return code;
+}
+
+/* The tree is valid YAML: everything else is found here. */
+static void read_tree(const struct loader *loader, const struct json *root, struct config *config)
+{
+    struct options_reader reader = {.arena = &config->arena, .problems = loader->problems};
+    options_read(&reader, &config_file, root, "", config);
+    finish_server(config, loader->folder, loader->problems);
+    finish_ledger(config, loader->folder);
+    load_providers(loader, root);
+    load_tools(loader, root);
+}
+
+enum err_code config_load_text(const char *path, struct str text, struct config **config_out,
+                               struct registry **registry_out, struct config_report *report)
+{
+    report->path = arena_copy_text(&report->arena, path);
+    struct loaded *loaded = mem_zero(sizeof *loaded);
+    struct config *config = mem_zero(sizeof *config);
+    arena_init(&loaded->arena);
+    arena_init(&config->arena);
+    config->path = arena_copy_text(&config->arena, path);
+    struct yaml yaml;
+    struct registry *registry = NULL;
+    struct err err = {0};
+    enum err_code code = yaml_parse(&loaded->arena, text, &yaml);
+    if (code) {
+        report_yaml(report, &yaml);
+        goto out;
+    }
+    struct problems problems;
+    problems_init(&problems, &report->arena);
+    struct loader loader = {loaded, &problems, folder_of(&loaded->arena, path)};
+    read_tree(&loader, yaml.root, config);
+    report_problems(report, &yaml, &problems);
+    code = problems.errors ? ERR_INVALID : make_registry(loaded, yaml.root, &registry, &err);
+    if (code == ERR_NONE) {
+        loaded = NULL; /* belongs to the registry now */
+        if (registry_out)
+            *registry_out = registry_ref(registry);
+        if (config_out) {
+            *config_out = config;
+            config = NULL;
+        }
+    } else if (!problems.errors) {
+        report_one(report, err.text);
+    }
+out:
+    registry_unref(registry);
+    loaded_free(loaded);
+    config_free(config);
+    return code;
+}
+
+static enum err_code read_file(const char *path, struct buf *out, struct err *err)
+{
+    struct stat stat;
+    char chunk[16384];
+    enum err_code code = ERR_NONE;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not block */
+    if (fd < 0)
+        return err_set(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "cannot be opened: %s", strerror(errno));
+    if (fstat(fd, &stat) == 0 && S_ISDIR(stat.st_mode))
+        code = err_set(err, ERR_IO, "is a folder, expected a registry file");
+    while (!code && !out->over) {
+        ssize_t n = read(fd, chunk, sizeof chunk);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            code = err_set(err, ERR_IO, "cannot be read: %s", strerror(errno));
+        if (n <= 0)
+            break;
+        buf_add(out, chunk, (size_t)n);
+    }
+    if (!code && out->over)
+        code = err_set(err, ERR_LIMIT, "has more than %d bytes", CONFIG_BYTES_MAX);
+    close(fd);
+    return code;
+}
+
+enum err_code config_load(const char *path, struct config **config, struct registry **registry,
+                          struct config_report *report)
+{
+    struct buf text;
+    struct err err = {0};
+    buf_init(&text, CONFIG_BYTES_MAX);
+    report->path = arena_copy_text(&report->arena, path);
+    enum err_code code = read_file(path, &text, &err);
+    if (code) {
+        report_one(report, err.text);
+        report->unreadable = true;
+    } else {
+        code = config_load_text(path, buf_str(&text), config, registry, report);
+    }
+    buf_release(&text);
+    return code;
+}
+
+/* ---- onced check ---- */
+
+static size_t warning_count(const struct config_report *report)
+{
+    size_t warnings = 0;
+    for (size_t i = 0; i < report->count; i++)
+        warnings += report->items[i].warning;
+    return warnings;
+}
+
+static void print_json(const struct config_report *report, const struct registry *registry, FILE *file)
+{
+    struct buf buf;
+    struct json_out out;
+    buf_init(&buf, 0);
+    json_out_init(&out, &buf);
+    json_out_object(&out);
+    json_out_member_text(&out, "file", report->path);
+    json_out_member_bool(&out, "ok", registry != NULL);
+    json_out_member_int(&out, "errors", (int64_t)report->errors);
+    json_out_member_int(&out, "warnings", (int64_t)warning_count(report));
+    if (registry) {
+        json_out_member_int(&out, "tools", (int64_t)registry_tool_count(registry));
+        json_out_member_text(&out, "policy_version", registry_policy_version(registry));
+    }
+    json_out_name(&out, "problems");
+    json_out_array(&out);
+    for (size_t i = 0; i < report->count; i++) {
+        const struct config_problem *item = &report->items[i];
+        json_out_object(&out);
+        json_out_member_int(&out, "line", item->line);
+        json_out_member_int(&out, "column", item->column);
+        json_out_member_text(&out, "pointer", item->pointer);
+        json_out_member_text(&out, "severity", item->warning ? "warning" : "error");
+        json_out_member_text(&out, "message", item->text);
+        json_out_end_object(&out);
+    }
+    json_out_end_array(&out);
+    json_out_end_object(&out);
+    fprintf(file, "%s\n", buf_str(&buf).p);
+    buf_release(&buf);
+}
+
+static void print_text(const struct config_report *report, const struct registry *registry, FILE *file)
+{
+    config_report_print(report, file);
+    if (registry) {
+        size_t tools = registry_tool_count(registry);
+        fprintf(file, "%s: fine, %zu tool%s, policy %s\n", report->path, tools, tools == 1 ? "" : "s",
+                registry_policy_version(registry));
+    }
+}
+
+int config_check(const char *path, bool json, FILE *out)
+{
+    struct config_report report;
+    struct registry *registry = NULL;
+    config_report_init(&report);
+    enum err_code code = config_load(path, NULL, &registry, &report);
+    if (json)
+        print_json(&report, registry, out);
+    else
+        print_text(&report, registry, out);
+    int status = report.unreadable ? 2 : code != ERR_NONE;
+    registry_unref(registry);
+    config_report_release(&report);
+    return status;
+}

@@ -1,0 +1,375 @@
+#include "daemon/config_options.h"
+
+#include "daemon/config.h"
+
+#define AT(type, member) (offsetof(struct type, member) + 1)
+#define COUNT(array)     (sizeof(array) / sizeof *(array))
+#define SECTION(id, title, words)                                                                                      \
+    {                                                                                                                  \
+        .name = (title), .text = (words), .options = id, .count = COUNT(id)                                            \
+    }
+
+#define SECOND INT64_C(1000)
+#define MINUTE (60 * SECOND)
+#define HOUR   (60 * MINUTE)
+#define DAY    (24 * HOUR)
+#define YEARS  (3650 * DAY)
+#define KB     INT64_C(1024)
+#define MB     (1024 * KB)
+
+/* ---- server, ledger ---- */
+
+static const struct option server_tls_options[] = {
+    {"certificate", OPTION_TEXT, .required = true, .at = AT(config_server, tls_certificate),
+     .text = "Certificate chain, PEM file. Relative paths start at the registry file's folder."},
+    {"key", OPTION_TEXT, .required = true, .at = AT(config_server, tls_key), .text = "Private key, PEM file."},
+};
+static const struct option_section server_tls =
+    SECTION(server_tls_options, "server.tls", "HTTPS on the listening address.");
+
+static const struct option server_options[] = {
+    {"listen", OPTION_TEXT, .fallback = "127.0.0.1:7070", .at = AT(config_server, host),
+     .text =
+         "Address and port: `127.0.0.1:7070`, `[::1]:7070`, `localhost:7070`. Port 0 takes a free one. Elsewhere than "
+         "loopback needs `auth: tokens`, and `tls` or `insecure_listen: true`."},
+    {"auth", OPTION_CHOICE, .fallback = "none", .choices = {"none", "tokens"}, .at = AT(config_server, auth),
+     .text = "`tokens`: callers present a bearer token made by `onced token`. `none` is allowed on loopback only."},
+    {"insecure_listen", OPTION_BOOL, .fallback = "false", .at = AT(config_server, insecure_listen),
+     .text = "Plain HTTP on a public address, on your own head (for example behind a proxy that ends TLS)."},
+    {"tls", OPTION_SECTION, .section = &server_tls, .at = 1, .text = "HTTPS on the listening address."},
+    {"connections_max", OPTION_INTEGER, .fallback = "1024", .min = 1, .max = 65535,
+     .at = AT(config_server, connections_max),
+     .text = "Client connections at once; further ones wait in the system's queue."},
+    {"body_bytes_max", OPTION_SIZE, .fallback = "1MB", .min = KB, .max = 64 * MB,
+     .at = AT(config_server, body_bytes_max), .text = "Largest request body; beyond: 413."},
+    {"in_flight_max", OPTION_INTEGER, .fallback = "10000", .min = 1, .max = 1000000,
+     .at = AT(config_server, in_flight_max), .text = "Calls being worked on or waited for; beyond: 503."},
+    {"stop_timeout", OPTION_DURATION, .fallback = "30s", .max = HOUR, .at = AT(config_server, stop_timeout_ms),
+     .text = "A graceful stop waits this long for attempts on the wire."},
+    {"log", OPTION_CHOICE, .fallback = "info", .choices = {"debug", "info", "warn", "error"},
+     .at = AT(config_server, log),
+     .text = "Least severe log lines that are written. The one member of this section that a reload changes."},
+};
+const struct option_section config_server_section = SECTION(server_options, "server", "Where and how onced listens.");
+
+static const struct option ledger_options[] = {
+    {"path", OPTION_TEXT, .fallback = "onced.db", .at = AT(config_ledger, path),
+     .text = "SQLite file. Relative paths start at the registry file's folder."},
+};
+const struct option_section config_ledger_section = SECTION(ledger_options, "ledger", "Where operations are recorded.");
+
+/* ---- providers ---- */
+
+static const struct option provider_tls_options[] = {
+    {"ca", OPTION_TEXT, .computed = "the system's certificates", .text = "PEM file with the certificates to trust."},
+    {"verify", OPTION_BOOL, .fallback = "true", .text = "`false` accepts any certificate: for tests only."},
+};
+static const struct option_section provider_tls =
+    SECTION(provider_tls_options, "providers.NAME.tls", "How the provider's certificate is checked.");
+
+static const struct option provider_key_options[] = {
+    {"header", OPTION_TEXT,
+     .text = "The key travels in this header. One of `header`, `field` and `query` must be given."},
+    {"field", OPTION_TEXT, .text = "The key travels in this top-level member of the JSON or form body."},
+    {"query", OPTION_TEXT, .text = "The key travels in this query parameter."},
+    {"format", OPTION_CHOICE, .fallback = "operation_id", .choices = {"operation_id", "uuid", "hex"},
+     .text = "What the key looks like. It is derived from the operation and the same on every attempt."},
+    {"max_length", OPTION_INTEGER, .computed = "no limit", .min = 16, .max = 1000,
+     .text = "Longest key that the provider takes, in bytes."},
+    {"retention", OPTION_DURATION, .computed = "not known: ambiguous attempts are never re-sent", .max = YEARS,
+     .text = "How long the provider remembers a key. After that a re-send could happen twice."},
+    {"quoted", OPTION_BOOL, .fallback = "false", .text = "Send the header as an RFC 8941 string, in double quotes."},
+    {"in_use", OPTION_STATUSES, .computed = "none",
+     .text =
+         "Answers that say: a request with this key is still running. onced waits and asks again with the same key."},
+    {"mismatch", OPTION_STATUSES, .computed = "none",
+     .text = "Answers that say: same key, other parameters. The outcome is unknown then."},
+};
+static const struct option_section provider_key =
+    SECTION(provider_key_options, "providers.NAME.key",
+            "How the provider's idempotency key works; leave it out when there is none.");
+
+static const struct option header_options[] = {
+    {"header", OPTION_TEXT, .required = true, .text = "Name of the answer header."},
+};
+static const struct option_section provider_retry_after =
+    SECTION(header_options, "providers.NAME.retry_after",
+            "Where the provider says when to come back: seconds or an HTTP date.");
+static const struct option_section provider_request_id = SECTION(
+    header_options, "providers.NAME.request_id", "Where the provider names its request; kept with the attempt.");
+
+static const struct option provider_error_options[] = {
+    {"message", OPTION_POINTER, .fallback = "/error/message", .text = "The error's text in the answer."},
+    {"code", OPTION_POINTER, .fallback = "/error/code",
+     .text = "The error's code in the answer; what `{status, code}` compares with."},
+};
+static const struct option_section provider_error =
+    SECTION(provider_error_options, "providers.NAME.error", "Where the provider's errors say what is wrong.");
+
+static const struct option retry_budget_options[] = {
+    {"per_second", OPTION_DECIMAL, .fallback = "10", .min = 0, .max = 100000,
+     .text = "Re-sends that are allowed per second."},
+    {"burst", OPTION_INTEGER, .fallback = "100", .min = 1, .max = 1000000, .text = "Re-sends that may be saved up."},
+};
+static const struct option_section provider_retry_budget =
+    SECTION(retry_budget_options, "providers.NAME.retry_budget",
+            "Re-sends to this provider, over all tools, so that an outage is not amplified.");
+
+static const struct option breaker_options[] = {
+    {"failures", OPTION_INTEGER, .fallback = "10", .min = 0, .max = 1000000,
+     .text = "Failures in a row that open the breaker; 0 = off."},
+    {"open", OPTION_DURATION, .fallback = "5s", .min = 100, .max = HOUR,
+     .text = "While open, operations wait unsent; then one is let through as a probe."},
+};
+static const struct option_section provider_breaker =
+    SECTION(breaker_options, "providers.NAME.breaker", "Holds operations back while the provider is down.");
+
+static const struct option provider_options[] = {
+    {"base_url", OPTION_TEXT, .required = true,
+     .text = "`http://` or `https://`, host, optional port and path. `${env:NAME}` and `${env:NAME:-default}` are "
+             "expanded."},
+    {"headers", OPTION_TEMPLATES, .computed = "none",
+     .text = "Sent with every request. Secrets only by reference, `${env:NAME}` or `${file:PATH}`, expanded at load."},
+    {"timeout", OPTION_DURATION, .fallback = "10s", .min = 1, .max = HOUR, .text = "Of a whole attempt."},
+    {"connect_timeout", OPTION_DURATION, .fallback = "3s", .min = 1, .max = HOUR, .text = "Resolve, connect and TLS."},
+    {"connections", OPTION_INTEGER, .fallback = "64", .min = 1, .max = 4096, .text = "Attempts on the wire at once."},
+    {"queue", OPTION_INTEGER, .fallback = "4096", .min = 1, .max = 1000000,
+     .text = "Operations waiting in memory for a connection; the rest waits in the ledger."},
+    {"keepalive", OPTION_BOOL, .fallback = "true", .text = "`false`: a new connection per request."},
+    {"tls", OPTION_SECTION, .section = &provider_tls, .text = "How the provider's certificate is checked."},
+    {"answer_bytes_max", OPTION_SIZE, .fallback = "1MB", .min = KB, .max = 64 * MB,
+     .text = "A larger answer is unreadable: outcome unknown."},
+    {"key", OPTION_SECTION, .section = &provider_key,
+     .text = "How the provider's idempotency key works; leave it out when there is none."},
+    {"no_effect", OPTION_STATUSES,
+     .fallback = "400, 401, 402, 403, 404, 405, 406, 409, 410, 411, 412, 413, 414, 415, 422",
+     .text = "Definite refusals: nothing happened, and asking again the same way is pointless. Replaces the default."},
+    {"not_processed", OPTION_STATUSES, .fallback = "429",
+     .text = "Nothing happened, try again later. Add 503 only if the provider promises it. Replaces the default."},
+    {"retry_after", OPTION_SECTION, .section = &provider_retry_after, .computed = "Retry-After",
+     .text = "Where the provider says when to come back."},
+    {"request_id", OPTION_SECTION, .section = &provider_request_id, .computed = "none",
+     .text = "Where the provider names its request."},
+    {"error", OPTION_SECTION, .section = &provider_error, .text = "Where the provider's errors say what is wrong."},
+    {"retry_budget", OPTION_SECTION, .section = &provider_retry_budget, .text = "Re-sends allowed over all tools."},
+    {"breaker", OPTION_SECTION, .section = &provider_breaker,
+     .text = "Holds operations back while the provider is down."},
+};
+const struct option_section config_provider_section =
+    SECTION(provider_options, "providers.NAME", "An external system and its contract.");
+
+/* ---- tools ---- */
+
+#define REQUEST_OPTIONS(method_default, body_default)                                                                  \
+    {"method", OPTION_CHOICE, .computed = method_default,                                                              \
+     .choices = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"}, .text = "HTTP method."},                            \
+        {"path", OPTION_TEMPLATE_OR_JQ, .required = true,                                                              \
+         .text = "Appended to the provider's `base_url`; values are escaped as path segments. Or `{jq: program}`."},   \
+        {"query", OPTION_TEMPLATES, .computed = "none",                                                                \
+         .text = "Query parameters. One whose single place is absent is left out."},                                   \
+        {"headers", OPTION_TEMPLATES, .computed = "none", .text = "Request headers, added to the provider's."},        \
+        {"json", OPTION_JSON_BODY, .computed = body_default,                                                           \
+         .text = "JSON body. A text that is exactly one place keeps the value's type; a text instead of a mapping is " \
+                 "jq."},                                                                                               \
+        {"form", OPTION_FORM_BODY, .computed = "none",                                                                 \
+         .text = "Form body with brackets for nested members: `metadata[operation]=…`. Instead of `json`."},
+
+static const struct option request_options[] = {
+    REQUEST_OPTIONS("GET for class `read`, else POST", "the arguments, for POST, PUT and PATCH without `form`")};
+static const struct option_section tool_request =
+    SECTION(request_options, "tools.NAME.request", "The request that is the effect.");
+
+static const struct option lookup_request_options[] = {REQUEST_OPTIONS("GET", "none")};
+static const struct option_section lookup_request =
+    SECTION(lookup_request_options, "tools.NAME.lookup.request", "Asks the provider for what carries our reference.");
+static const struct option_section lookup_by_id =
+    SECTION(lookup_request_options, "tools.NAME.lookup.by_id",
+            "Asks the provider for one object by `{$external_id}`, once that is known.");
+
+static const struct option response_options[] = {
+    {"success", OPTION_STATUSES, .computed = "200-299, without `accepted` and `noop`",
+     .text = "The effect happened. 202 counts only when it is listed here."},
+    {"noop", OPTION_STATUSES, .computed = "none", .text = "It was already so: success without an effect of ours."},
+    {"accepted", OPTION_STATUSES, .computed = "none", .text = "The final outcome comes later; needs a `lookup`."},
+    {"refused", OPTION_STATUSES, .computed = "none",
+     .text = "Definite refusals, in addition to the provider's `no_effect`."},
+    {"not_processed", OPTION_STATUSES, .computed = "none",
+     .text = "Try again later, in addition to the provider's `not_processed`."},
+    {"body", OPTION_CHOICE, .fallback = "json", .choices = {"json", "any", "none"},
+     .text = "`json`: an answer that is not JSON is unreadable, its outcome unknown. `any`: text is wrapped. `none`: "
+             "ignored."},
+    {"content_type", OPTION_CHOICE, .fallback = "any", .choices = {"any", "json"},
+     .text = "`json` also insists on the content type application/json."},
+    {"success_when", OPTION_JQ, .computed = "none",
+     .text = "jq over the answer of a success; false or an error: outcome unknown."},
+    {"error_when", OPTION_JQ, .computed = "none",
+     .text = "jq: true means the answer is an error in a 200: outcome unknown unless `refused` matches."},
+    {"external_id", OPTION_POINTER_OR_JQ, .computed = "none", .text = "The provider's id of the effect."},
+    {"result", OPTION_POINTER_OR_JQ, .computed = "the whole answer", .text = "What callers get."},
+};
+static const struct option_section tool_response =
+    SECTION(response_options, "tools.NAME.response", "How an answer is read.");
+
+static const struct option next_options[] = {
+    {"cursor", OPTION_POINTER,
+     .text = "The next page's cursor in the answer; absent, null or empty: last page. With `query`."},
+    {"more", OPTION_POINTER, .text = "Whether there is another page (true). With `last_id` and `query`."},
+    {"last_id", OPTION_POINTER, .text = "In the last item: what the next page starts after."},
+    {"query", OPTION_TEXT, .text = "Query parameter that the cursor or last id goes into."},
+    {"url", OPTION_POINTER,
+     .text = "The next page's address in the answer, on the same host; absent or null: last page."},
+};
+static const struct option_section lookup_next =
+    SECTION(next_options, "tools.NAME.lookup.next",
+            "How to get the next page: `{cursor, query}`, `{more, last_id, "
+            "query}` or `{url}`. Without it the first page is all.");
+
+static const struct option lookup_options[] = {
+    {"request", OPTION_SECTION, .section = &lookup_request, .text = "Asks for what carries our reference."},
+    {"by_id", OPTION_SECTION, .section = &lookup_by_id,
+     .text = "Asks for one object, once the provider's id is known."},
+    {"items", OPTION_POINTER, .computed = "the answer is the object itself",
+     .text = "The array of candidates in the answer."},
+    {"match", OPTION_EQUALITIES, .computed = "none",
+     .text = "Which candidate is ours: JSON Pointers into the candidate → templates, all must be equal."},
+    {"next", OPTION_SECTION, .section = &lookup_next, .computed = "one page", .text = "How to get the next page."},
+    {"pages_max", OPTION_INTEGER, .fallback = "100", .min = 1, .max = 10000,
+     .text = "Beyond, the look-up cannot tell."},
+    {"absent_status", OPTION_STATUSES, .computed = "404 when `items` is not stated, else none",
+     .text = "Answers that say: there is no such thing."},
+    {"pending", OPTION_JQ, .computed = "never", .text = "jq over the match: the provider is still at work."},
+    {"failed", OPTION_JQ, .computed = "never", .text = "jq over the match: it ended badly there; an operator decides."},
+    {"external_id", OPTION_POINTER_OR_JQ, .computed = "as in `response`", .text = "The provider's id in the match."},
+    {"result", OPTION_POINTER_OR_JQ, .computed = "the whole match", .text = "What callers get, from the match."},
+    {"verify", OPTION_EQUALITIES, .computed = "none",
+     .text = "Must be equal in the match, else it is a wrong object: outcome unknown and an incident."},
+};
+static const struct option_section tool_lookup =
+    SECTION(lookup_options, "tools.NAME.lookup", "How to find out from the provider what really happened.");
+
+static const struct option retry_options[] = {
+    {"attempts", OPTION_INTEGER, .fallback = "5", .min = 1, .max = 1000, .at = AT(retry_policy, attempts_max),
+     .text = "Requests that may leave, the first one included."},
+    {"total", OPTION_DURATION, .fallback = "1h", .min = SECOND, .max = 365 * DAY, .at = AT(retry_policy, total_ms),
+     .text = "Since admission, over all retries."},
+    {"backoff", OPTION_DURATION, .fallback = "200ms", .min = 1, .max = DAY, .at = AT(retry_policy, backoff_ms),
+     .text = "Base of the exponential backoff with full jitter."},
+    {"backoff_max", OPTION_DURATION, .fallback = "30s", .min = 1, .max = DAY, .at = AT(retry_policy, backoff_max_ms),
+     .text = "Longest pause between two attempts."},
+};
+static const struct option_section tool_retry =
+    SECTION(retry_options, "tools.NAME.retry", "When attempts are repeated.");
+
+static const struct option tool_options[] = {
+    {"title", OPTION_TEXT, .computed = "none", .at = AT(tool, title), .text = "Name for people."},
+    {"description", OPTION_TEXT, .computed = "none", .at = AT(tool, description),
+     .text = "What the model is told about the tool."},
+    {"version", OPTION_TEXT, .fallback = "1", .at = AT(tool, version),
+     .text = "Of the tool's definition; recorded with every operation."},
+    {"class", OPTION_CHOICE, .required = true, .at = AT(tool, class),
+     .choices = {"read", "internal_write", "external_idempotent", "external_weak", "external_irreversible"},
+     .text = "Side-effect class; see \"Defaults by class\" in registry.md."},
+    {"idempotent_by", OPTION_CHOICE, .fallback = "key", .choices = {"key", "precondition", "nature"},
+     .at = AT(tool, idempotent_by),
+     .text =
+         "Class `external_idempotent` only: by the provider's idempotency key, by a version check such as If-Match, or "
+         "because the request replaces or deletes."},
+    {"provider", OPTION_TEXT, .required = true, .text = "Name of an entry of `providers`."},
+    {"input_schema", OPTION_SCHEMA, .computed = "any object",
+     .text = "JSON Schema of the arguments (2020-12, or draft 7 by `$schema`). Its defaults are applied; remote `$ref` "
+             "are refused."},
+    {"key", OPTION_TEMPLATE, .computed = "none",
+     .text = "Business key over the arguments: `refund:{payment_id}:{amount_cents}:v1`. Two calls with one key are one "
+             "effect."},
+    {"identity", OPTION_CHOICE, .fallback = "any", .choices = {"any", "caller"}, .at = AT(tool, identity),
+     .text = "`caller`: an idempotency key from the caller is required, a call without one is refused."},
+    {"step_identity", OPTION_CHOICE, .fallback = "per_step", .choices = {"per_step", "per_arguments"},
+     .at = AT(tool, step_identity),
+     .text = "`per_arguments`: the tool is rightly called several times within one step of a run."},
+    {"normalize", OPTION_NORMALIZERS, .computed = "none",
+     .text = "Field → normaliser or list of them: trim, collapse_space, lower, upper, nfc, integer, decimal, "
+             "minor_units(currency), timestamp, sort, {enum: {from: to}}."},
+    {"volatile", OPTION_POINTERS, .computed = "none", .at = AT(tool, volatile_pointers),
+     .count_at = AT(tool, volatile_count), .text = "Arguments that are sent but not fingerprinted."},
+    {"on_mismatch", OPTION_CHOICE, .fallback = "conflict", .choices = {"conflict", "replay"},
+     .at = AT(tool, on_mismatch),
+     .text = "Same key, other arguments: refuse, or answer with the recorded result, marked."},
+    {"share_result", OPTION_CHOICE, .computed = "`tenant` for business keys, else `principal`",
+     .choices = {"principal", "tenant"}, .base = SHARE_PRINCIPAL, .at = AT(tool, share),
+     .text = "Who else may be given the recorded result."},
+    {"repeat_window", OPTION_DURATION, .by_class = {"0", "15m", "15m", "24h", "24h"}, .max = YEARS,
+     .at = AT(tool, repeat_window_ms),
+     .text = "A call without a key joins an equal one that finished within this time; 0 = off."},
+    {"repeat", OPTION_CHOICE, .fallback = "allowed", .choices = {"allowed", "with_approval", "denied"},
+     .at = AT(tool, repeat), .unavailable = "with_approval", .hint = "approvals are not available in this version",
+     .text = "Whether `repeat_of` may do it once more on purpose."},
+    {"while_in_doubt", OPTION_CHOICE, .by_class = {"allow", "allow", "allow", "hold", "hold"},
+     .choices = {"hold", "allow"}, .at = AT(tool, in_doubt),
+     .text = "`hold`: while an operation of this tool and principal is unresolved, another one waits for a decision."},
+    {"approval", OPTION_CHOICE, .computed = "`none`; must be stated for class `external_irreversible`",
+     .choices = {"none"}, .hint = "approvals are not available in this version",
+     .text = "Only `none` in this version."},
+    {"method_is_read", OPTION_BOOL, .fallback = "false",
+     .text = "Class `read` with a method other than GET or HEAD: states that the request changes nothing (a search by "
+             "POST)."},
+    {"request", OPTION_SECTION, .required = true, .section = &tool_request, .text = "The request that is the effect."},
+    {"response", OPTION_SECTION, .section = &tool_response, .text = "How an answer is read."},
+    {"verify", OPTION_EQUALITIES, .computed = "none",
+     .text = "JSON Pointers into the answer → templates that must be equal, else the provider answered with a wrong "
+             "object: "
+             "outcome unknown and an incident."},
+    {"reconcile", OPTION_CHOICES,
+     .by_class = {"", "resend, lookup, manual", "resend, lookup, manual", "lookup, manual", "lookup, manual"},
+     .choices = {"resend", "lookup", "webhook", "manual"}, .max = STRATEGIES_MAX, .at = AT(tool, reconcile.strategies),
+     .count_at = AT(tool, reconcile.strategy_count), .unavailable = "webhook",
+     .hint = "webhooks are not available in this version",
+     .text = "How an unknown outcome is settled, in this order. Of the default, what the tool cannot do is left out. "
+             "`webhook` is "
+             "not available in this version."},
+    {"lookup", OPTION_SECTION, .section = &tool_lookup, .computed = "none",
+     .text = "How to find out what really happened."},
+    {"settle", OPTION_DURATION, .fallback = "5s", .max = 30 * DAY, .at = AT(tool, reconcile.settle_ms),
+     .text = "The provider's propagation delay: \"absent\" proves nothing sooner after the last attempt."},
+    {"absent_times", OPTION_INTEGER, .fallback = "2", .min = 1, .max = 100, .at = AT(tool, reconcile.absent_times),
+     .text = "Consecutive \"absent\" answers that prove absence."},
+    {"lookup_interval", OPTION_DURATION, .fallback = "1s", .min = 10, .max = DAY, .at = AT(tool, reconcile.interval_ms),
+     .text = "Between look-ups at first; doubles."},
+    {"lookup_interval_max", OPTION_DURATION, .fallback = "1m", .min = 10, .max = DAY,
+     .at = AT(tool, reconcile.interval_max_ms), .text = "Longest pause between look-ups."},
+    {"give_up", OPTION_DURATION, .fallback = "1h", .min = 1, .max = YEARS, .at = AT(tool, reconcile.give_up_ms),
+     .text = "Since the outcome became unknown; then an operator is asked. Never closed by the clock alone."},
+    {"watch", OPTION_DURATIONS, .fallback = "1m, 10m, 1h, 24h", .min = 1, .max = WATCH_MAX,
+     .at = AT(tool, reconcile.watch_ms), .count_at = AT(tool, reconcile.watch_count),
+     .text = "After closing on \"absent\": look again, in case it lands late. `[]` = never."},
+    {"retry", OPTION_SECTION, .section = &tool_retry, .at = AT(tool, retry), .text = "When attempts are repeated."},
+    {"timeout", OPTION_DURATION, .computed = "the provider's", .min = 1, .max = HOUR, .text = "Of a whole attempt."},
+    {"wait", OPTION_DURATION, .fallback = "20s", .max = 10 * MINUTE, .at = AT(tool, wait_ms),
+     .text = "Inline callers wait this long for the end, then get 202."},
+    {"retain", OPTION_DURATION, .fallback = "30d", .min = 1, .max = YEARS, .at = AT(tool, retain_ms),
+     .text = "Arguments and results are kept this long after the end; the key is never forgotten."},
+    {"result_bytes_max", OPTION_SIZE, .fallback = "64KB", .min = 0, .max = 16 * MB, .at = AT(tool, result_bytes_max),
+     .text = "A larger result is delivered once and kept as digest, size and external id."},
+    {"audit", OPTION_BOOL, .fallback = "false", .at = AT(tool, audit),
+     .text = "Class `read`: keep a ledger row of each call."},
+    {"cache", OPTION_DURATION, .fallback = "0", .max = DAY, .at = AT(tool, cache_ms),
+     .text = "Class `read`: keep results in memory this long; 0 = off."},
+    {"redact", OPTION_POINTERS, .computed = "none", .at = AT(tool, redact_pointers), .count_at = AT(tool, redact_count),
+     .text = "Parts of arguments and results that are masked wherever they are shown."},
+    {"messages", OPTION_MESSAGES, .computed = "onced's own",
+     .text = "State → what callers may tell the user. Must not claim more than is known."},
+};
+const struct option_section config_tool_section =
+    SECTION(tool_options, "tools.NAME", "A capability with its side-effect class and policy.");
+
+/* ---- the file ---- */
+
+static const struct option file_options[] = {
+    {"onced", OPTION_INTEGER, .required = true, .min = 1, .max = 1, .text = "Version of this format."},
+    {"server", OPTION_SECTION, .section = &config_server_section, .at = AT(config, server),
+     .text = "Where and how onced listens. Changes need a restart."},
+    {"ledger", OPTION_SECTION, .section = &config_ledger_section, .at = AT(config, ledger),
+     .text = "Where operations are recorded. Changes need a restart."},
+    {"providers", OPTION_MAP, .section = &config_provider_section, .text = "External systems by name."},
+    {"tools", OPTION_MAP, .section = &config_tool_section, .text = "Tools by name."},
+};
+const struct option_section config_file = SECTION(file_options, "the file", "The top level.");

@@ -1,0 +1,201 @@
+/* Contradictory and dangerous policies of one tool (design 13). */
+#include "daemon/config_options.h"
+#include "daemon/config_parts.h"
+
+struct policy {
+    const struct loader *loader;
+    const struct json *section;
+    const char *pointer;
+    struct tool *tool;
+};
+
+#define ERROR(policy, name, ...)   problems_add((policy)->loader->problems, at(policy, name), __VA_ARGS__)
+#define WARNING(policy, name, ...) problems_warn((policy)->loader->problems, at(policy, name), __VA_ARGS__)
+
+/* The member's pointer, or the tool's when the member was not stated: that is where a reader has to look. */
+static const char *at(const struct policy *policy, const char *name)
+{
+    if (!name || !json_get(policy->section, name))
+        return policy->pointer;
+    return options_pointer(&policy->loader->loaded->arena, policy->pointer, str_of(name));
+}
+
+static bool states(const struct policy *policy, const char *name)
+{
+    return json_get(policy->section, name) != NULL;
+}
+
+static const char *class_name(const struct policy *policy)
+{
+    return tool_class_name(policy->tool->class);
+}
+
+/* Whether any text below value contains what. */
+static bool mentions(const struct json *value, const char *what)
+{
+    if (!value)
+        return false;
+    if (value->type == JSON_STRING)
+        return memmem(value->text.p, value->text.n, what, strlen(what)) != NULL;
+    for (uint32_t i = 0; i < value->count; i++) {
+        if (value->type == JSON_ARRAY && mentions(&value->items[i], what))
+            return true;
+        if (value->type == JSON_OBJECT && mentions(&value->members[i].value, what))
+            return true;
+    }
+    return false;
+}
+
+static void check_read(const struct policy *policy)
+{
+    const struct json *request = json_get(policy->section, "request");
+    struct str method = request && request->type == JSON_OBJECT ? json_get_text(request, "method") : STR_NONE;
+    bool reads = !method.p || str_is(method, "GET") || str_is(method, "HEAD");
+    if (!reads && !json_get_bool(policy->section, "method_is_read", false))
+        problems_warn(
+            policy->loader->problems,
+            options_pointer(&policy->loader->loaded->arena, at(policy, "request"), STR("method")),
+            "class read with %.*s: if the request changes something, nothing keeps it from happening twice; choose "
+            "another class, or state method_is_read: true",
+            STR_ARG(method));
+    static const char *const pointless[] = {"key",    "identity",      "reconcile",
+                                            "lookup", "repeat_window", "while_in_doubt"};
+    for (size_t i = 0; i < sizeof pointless / sizeof *pointless; i++)
+        if (states(policy, pointless[i]))
+            WARNING(policy, pointless[i], "has no effect for class read");
+}
+
+static void check_write(const struct policy *policy)
+{
+    static const char *const pointless[] = {"method_is_read", "audit", "cache"};
+    for (size_t i = 0; i < sizeof pointless / sizeof *pointless; i++)
+        if (states(policy, pointless[i]))
+            WARNING(policy, pointless[i], "has an effect for class read only");
+}
+
+static void check_class(const struct policy *policy)
+{
+    const struct tool *tool = policy->tool;
+    if (tool->class != CLASS_EXTERNAL_IDEMPOTENT && states(policy, "idempotent_by"))
+        WARNING(policy, "idempotent_by", "has an effect for class external_idempotent only");
+    if (tool->class == CLASS_EXTERNAL_IDEMPOTENT && tool->idempotent_by == IDEMPOTENT_BY_KEY &&
+        !tool->provider->key_honoured)
+        ERROR(policy, states(policy, "idempotent_by") ? "idempotent_by" : "class",
+              "class external_idempotent by key needs a key section in provider \"%s\"; without one choose "
+              "external_weak, or "
+              "idempotent_by: precondition or nature",
+              tool->provider->name);
+    if (tool->class != CLASS_EXTERNAL_IRREVERSIBLE)
+        return;
+    if (!states(policy, "key") && tool->identity != IDENTITY_CALLER)
+        ERROR(policy, "class", "class external_irreversible needs a business key (key) or identity: caller");
+    if (!states(policy, "approval"))
+        ERROR(policy, "class",
+              "class external_irreversible must state its approval policy; approval: none is a statement");
+}
+
+static bool has_strategy(const struct tool *tool, enum strategy strategy)
+{
+    for (unsigned i = 0; i < tool->reconcile.strategy_count; i++)
+        if (tool->reconcile.strategies[i] == strategy)
+            return true;
+    return false;
+}
+
+/* A default is an offer: what the tool cannot do is left out of it. */
+static void trim_default_strategies(struct tool *tool)
+{
+    struct reconcile_policy *reconcile = &tool->reconcile;
+    unsigned kept = 0;
+    for (unsigned i = 0; i < reconcile->strategy_count; i++) {
+        enum strategy strategy = reconcile->strategies[i];
+        bool possible =
+            strategy == STRATEGY_RESEND ? tool_may_resend(tool) : strategy != STRATEGY_LOOKUP || tool->has_lookup;
+        if (possible)
+            reconcile->strategies[kept++] = strategy;
+    }
+    reconcile->strategy_count = kept;
+}
+
+static void check_stated_strategies(const struct policy *policy)
+{
+    const struct tool *tool = policy->tool;
+    if (has_strategy(tool, STRATEGY_RESEND) && !tool_may_resend(tool)) {
+        if (tool->class == CLASS_EXTERNAL_WEAK || tool->class == CLASS_EXTERNAL_IRREVERSIBLE)
+            ERROR(policy, "reconcile", "resend is never safe for class %s", class_name(policy));
+        else
+            ERROR(policy, "reconcile", "resend needs a key section in provider \"%s\"", tool->provider->name);
+    }
+    if (has_strategy(tool, STRATEGY_LOOKUP) && !tool->has_lookup)
+        ERROR(policy, "reconcile", "lookup needs a lookup section in this tool");
+    if (!has_strategy(tool, STRATEGY_LOOKUP) && tool->has_lookup)
+        WARNING(policy, "lookup", "is not used: reconcile does not list lookup");
+    unsigned count = tool->reconcile.strategy_count;
+    for (unsigned i = 0; i + 1 < count; i++)
+        if (tool->reconcile.strategies[i] == STRATEGY_MANUAL)
+            WARNING(policy, "reconcile", "strategies after manual are never tried");
+}
+
+static void check_reconcile(const struct policy *policy)
+{
+    struct tool *tool = policy->tool;
+    if (states(policy, "reconcile"))
+        check_stated_strategies(policy);
+    else
+        trim_default_strategies(tool);
+    if (!tool->has_lookup && !tool_may_resend(tool))
+        WARNING(policy, "class", "class %s without a lookup: every unknown outcome waits for an operator",
+                class_name(policy));
+    const struct json *response = json_get(policy->section, "response");
+    const struct json *accepted = response && response->type == JSON_OBJECT ? json_get(response, "accepted") : NULL;
+    if (accepted && accepted->count > 0 && !tool->has_lookup)
+        problems_add(policy->loader->problems,
+                     options_pointer(&policy->loader->loaded->arena, at(policy, "response"), STR("accepted")),
+                     "accepted answers need a lookup section: how else would the final outcome be learned?");
+}
+
+/* The look-up can only find a mark that the request left. */
+static void check_marks(const struct policy *policy)
+{
+    const struct json *lookup = json_get(policy->section, "lookup"), *request = json_get(policy->section, "request");
+    if (!lookup || !request)
+        return;
+    if (mentions(lookup, "$operation") && !mentions(request, "$operation"))
+        WARNING(policy, "lookup", "looks for {$operation}, but the request does not carry it");
+    if (mentions(lookup, "$key") && !mentions(request, "$key") && !policy->tool->provider->key_honoured)
+        WARNING(policy, "lookup", "looks for {$key}, but the request does not carry it");
+}
+
+static void check_times(const struct policy *policy)
+{
+    const struct tool *tool = policy->tool;
+    const struct reconcile_policy *reconcile = &tool->reconcile;
+    if (tool->has_lookup && reconcile->give_up_ms < reconcile->settle_ms * reconcile->absent_times)
+        WARNING(policy, "give_up", "is shorter than settle times absent_times: absence can hardly be proven before");
+    if (reconcile->interval_ms > reconcile->interval_max_ms)
+        ERROR(policy, "lookup_interval", "is longer than lookup_interval_max");
+    if (tool->retry.backoff_ms > tool->retry.backoff_max_ms)
+        ERROR(policy, "retry", "backoff is longer than backoff_max");
+    if (tool->provider->key_honoured && tool->retain_ms < tool->provider->key_retention_ms)
+        WARNING(policy, "retain",
+                "is shorter than the key retention of provider \"%s\": results are dropped while it still replays them",
+                tool->provider->name);
+    if (tool->repeat_window_ms > tool->retain_ms)
+        WARNING(policy, "repeat_window", "is longer than retain: a repeat would find that the result was dropped");
+}
+
+void config_tool_check(const struct loader *loader, const struct json *section, const char *pointer,
+                       struct loaded_tool *loaded)
+{
+    struct policy policy = {loader, section, pointer, &loaded->core};
+    if (loaded->core.class == CLASS_READ) {
+        check_read(&policy);
+        loaded->core.reconcile.strategy_count = 0;
+        return;
+    }
+    check_write(&policy);
+    check_class(&policy);
+    check_reconcile(&policy);
+    check_marks(&policy);
+    check_times(&policy);
+}
