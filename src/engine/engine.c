@@ -1,1 +1,300 @@
-/* placeholder: to be written */
+#include "engine/internal.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+
+/* ---- life ---- */
+
+struct engine *engine_new(const struct engine_options *options)
+{
+    struct engine *engine = mem_zero(sizeof *engine);
+    engine->env = options->env;
+    engine->ledger = options->ledger;
+    engine->adapter = options->adapter;
+    engine->registry = registry_ref(options->registry);
+    engine->in_flight_max = options->in_flight_max ? options->in_flight_max : IN_FLIGHT_DEFAULT;
+    engine->sole_owner = options->sole_owner;
+    ulid_source_init(&engine->ids, engine->env);
+    memcpy(engine->incarnation, "gw_", 3);
+    ulid_next(&engine->ids, engine->incarnation + 3);
+    map_init(&engine->flights);
+    map_init(&engine->lists);
+    map_init(&engine->routes);
+    heap_init(&engine->deadlines);
+    heap_init(&engine->stalls);
+    engine->reads = reads_new(engine);
+    return engine;
+}
+
+void engine_free(struct engine *engine)
+{
+    if (!engine)
+        return;
+    size_t at = 0;
+    struct route *route;
+    while ((route = map_next(&engine->routes, &at))) {
+        free(route->name);
+        free(route);
+    }
+    struct wait_list *list;
+    for (at = 0; (list = map_next(&engine->lists, &at));)
+        free(list);
+    reads_free(engine->reads);
+    map_release(&engine->flights);
+    map_release(&engine->lists);
+    map_release(&engine->routes);
+    heap_release(&engine->deadlines);
+    heap_release(&engine->stalls);
+    registry_unref(engine->registry);
+    free(engine);
+}
+
+void engine_set_registry(struct engine *engine, struct registry *registry)
+{
+    registry_ref(registry);
+    registry_unref(engine->registry);
+    engine->registry = registry;
+    engine_plan(engine, engine_now(engine)); /* operations that waited for a missing tool are looked at in their time */
+}
+
+struct registry *engine_registry(struct engine *engine)
+{
+    return engine->registry;
+}
+
+struct ledger *engine_ledger(struct engine *engine)
+{
+    return engine->ledger;
+}
+
+struct env *engine_env(struct engine *engine)
+{
+    return engine->env;
+}
+
+struct adapter *engine_adapter(struct engine *engine)
+{
+    return engine->adapter;
+}
+
+bool engine_recovered(struct engine *engine)
+{
+    return engine->recovered;
+}
+
+bool engine_stopping(struct engine *engine)
+{
+    return engine->stopping;
+}
+
+struct engine_stats engine_stats(const struct engine *engine)
+{
+    struct engine_stats stats = engine->stats;
+    stats.flights = engine->flights.count;
+    stats.waiters = engine->waiter_count;
+    return stats;
+}
+
+int64_t engine_now(struct engine *engine)
+{
+    return engine->env->now_ms(engine->env);
+}
+
+void engine_submit(struct engine *engine, struct ledger_request *request)
+{
+    engine->ledger_open++;
+    ledger_submit(engine->ledger, request);
+}
+
+void engine_request_ended(struct engine *engine)
+{
+    engine->ledger_open--;
+    if (engine->stopping)
+        engine_check_stopped(engine);
+}
+
+/* ---- time ---- */
+
+static int64_t earlier(int64_t a, int64_t b) /* 0 = never */
+{
+    return a == 0 ? b : b == 0 || a < b ? a : b;
+}
+
+int64_t engine_next_tick_ms(struct engine *engine)
+{
+    int64_t next = engine->started && !engine->claiming && !engine->stopping ? engine->due_ms : 0;
+    struct heap_node *node = heap_first(&engine->deadlines);
+    if (node)
+        next = earlier(next, node->at_ms);
+    if ((node = heap_first(&engine->stalls)))
+        next = earlier(next, node->at_ms);
+    next = earlier(next, reads_next_ms(engine->reads));
+    return engine->stopping ? earlier(next, engine->stop_deadline_ms) : next;
+}
+
+void engine_on_schedule(struct engine *engine, void (*changed)(void *user), void *user)
+{
+    engine->scheduled = changed;
+    engine->scheduled_user = user;
+}
+
+void engine_reschedule(struct engine *engine)
+{
+    int64_t next = engine_next_tick_ms(engine);
+    if (next && engine->scheduled && (engine->told_ms == 0 || next < engine->told_ms)) {
+        engine->told_ms = next;
+        engine->scheduled(engine->scheduled_user);
+    }
+}
+
+void engine_plan(struct engine *engine, int64_t at_ms)
+{
+    if (at_ms == 0)
+        return;
+    engine->due_ms = earlier(engine->due_ms, at_ms);
+    engine_reschedule(engine);
+}
+
+/* ---- due rows and recovery ---- */
+
+struct claim {
+    struct ledger_request request;
+    struct arena arena;
+    struct engine *engine;
+};
+
+static void claim(struct engine *engine, bool foreign);
+
+static void take_up(struct engine *engine, const struct operation *op, const char *former_owner)
+{
+    if (map_get(&engine->flights, op->id))
+        return; /* ours and in memory: the claim has renewed its lease */
+    struct flight *flight = flight_from(engine, op, true);
+    if (former_owner && !state_terminal(op->state))
+        flight_owner_gone(flight);
+    else
+        flight_wake(flight);
+}
+
+static void claimed(struct ledger_request *request)
+{
+    struct claim *box = request->user;
+    struct engine *engine = box->engine;
+    struct ledger_claim *claim_out = &request->claim;
+    bool foreign = claim_out->foreign, full = !request->code && claim_out->count == claim_out->limit;
+    engine_request_ended(engine);
+    engine->claiming = false;
+    if (request->code) {
+        log_message(LOG_ERROR, "ledger", "looking for due operations: %s", request->err.text);
+        engine_plan(engine, engine_now(engine) + COMMIT_RETRY_MAX_MS);
+    } else {
+        for (size_t i = 0; i < claim_out->count && !engine->stopping; i++)
+            take_up(engine, claim_out->ops[i], claim_out->former_owners[i]);
+        engine_plan(engine, full ? engine_now(engine) : claim_out->next_wake_ms);
+    }
+    bool again = foreign && (full || request->code);
+    struct arena arena = box->arena;
+    arena_release(&arena);
+    if (foreign && !again) {
+        engine->recovered = true;
+        engine_plan(engine, engine_now(engine));
+    }
+    engine_reschedule(engine);
+}
+
+static void claim(struct engine *engine, bool foreign)
+{
+    struct arena arena;
+    arena_init(&arena);
+    struct claim *box = arena_zero(&arena, sizeof *box);
+    box->engine = engine;
+    box->request.command = LEDGER_CLAIM_DUE;
+    box->request.claim = (struct ledger_claim){
+        .owner = engine->incarnation,
+        .now_ms = engine_now(engine),
+        .lease_ms = QUEUE_LEASE_MS,
+        .foreign = foreign,
+        .limit = CLAIM_BATCH,
+    };
+    box->request.done = claimed;
+    box->request.user = box;
+    box->arena = arena;
+    box->request.arena = &box->arena;
+    engine->claiming = true;
+    engine->due_ms = 0;
+    engine_submit(engine, &box->request);
+}
+
+void engine_start(struct engine *engine)
+{
+    engine->started = true;
+    engine->recovered = !engine->sole_owner;
+    claim(engine, engine->sole_owner);
+}
+
+void engine_tick(struct engine *engine)
+{
+    int64_t now = engine_now(engine);
+    engine->told_ms = 0;
+    waiters_expire(engine, now);
+    struct heap_node *node;
+    while ((node = heap_first(&engine->stalls)) && node->at_ms <= now) {
+        heap_remove(&engine->stalls, node);
+        flight_retry_commit((struct flight *)((char *)node - offsetof(struct flight, timer)));
+    }
+    reads_tick(engine->reads, now);
+    bool busy = engine->flights.count >= engine->in_flight_max;
+    if (engine->started && !engine->claiming && !engine->stopping && engine->due_ms && engine->due_ms <= now) {
+        if (busy)
+            engine->due_ms = now + HOLD_MS;
+        else
+            claim(engine, !engine->recovered);
+    }
+    engine_check_stopped(engine);
+    engine_reschedule(engine);
+}
+
+/* ---- stopping ---- */
+
+/* Operations that wait in memory stay as they are in the ledger: the next owner sends them. */
+static void let_go_of_queues(struct engine *engine)
+{
+    size_t at = 0;
+    struct flight *flight;
+    while ((flight = map_next(&engine->flights, &at))) {
+        if (flight->phase != PHASE_QUEUED)
+            continue;
+        route_remove(flight->route, &flight->queued);
+        flight->phase = PHASE_NEW;
+        flight_free(flight);
+        at = 0; /* the map has changed */
+    }
+}
+
+void engine_check_stopped(struct engine *engine)
+{
+    if (!engine->stopping || !engine->stopped)
+        return;
+    bool late = engine_now(engine) >= engine->stop_deadline_ms;
+    bool quiet = engine->ledger_open == 0 && engine->flights.count == 0 && reads_busy(engine->reads) == 0;
+    if (!quiet && !late)
+        return;
+    void (*stopped)(void *) = engine->stopped;
+    engine->stopped = NULL;
+    waiters_answer_all(engine);
+    stopped(engine->stopped_user);
+}
+
+void engine_stop(struct engine *engine, int64_t deadline_ms, void (*stopped)(void *user), void *user)
+{
+    engine->stopping = true;
+    engine->stop_deadline_ms = deadline_ms;
+    let_go_of_queues(engine);
+    waiters_answer_sleeping(engine);
+    engine->stopped = stopped;
+    engine->stopped_user = user;
+    engine_check_stopped(engine);
+    engine_reschedule(engine);
+}

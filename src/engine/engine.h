@@ -48,7 +48,8 @@ int64_t engine_next_tick_ms(struct engine *engine); /* wall clock; 0 = nothing p
 void engine_on_schedule(struct engine *engine, void (*changed)(void *user), void *user);
 
 /* Refuses new calls, answers waiting callers as soon as their operation ends, and calls stopped when no attempt is on the wire
- * and no commit is open, or at deadline_ms (what is still on the wire then is unknown_outcome for the next start). */
+ * and no commit is open, or at deadline_ms (what is still on the wire then is unknown_outcome for the next start). stopped
+ * must not free the engine from within. */
 void engine_stop(struct engine *engine, int64_t deadline_ms, void (*stopped)(void *user), void *user);
 
 /* ---- calls ---- */
@@ -94,7 +95,6 @@ struct engine_call {
     bool async;             /* answer after admission: 202 */
     bool dry_run;
     int64_t wait_ms;        /* < 0: the tool's default */
-    bool retry_closed;      /* operator: open the next version of a closed operation (call.idempotency_key and tool name it) */
 };
 
 #define ENGINE_WAIT_MS_MAX 120000

@@ -1,0 +1,487 @@
+/* From a call to its verdict: identity, admission, and what each verdict means for the caller. */
+#include "engine/internal.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+static const struct err no_error;
+
+#define DIFFERING_MAX 16
+
+void reply_error(struct engine *engine, engine_reply_fn *reply, void *user, enum reply_kind kind, const struct err *err)
+{
+    if (kind == REPLY_UNAVAILABLE)
+        engine->stats.unavailable++;
+    struct engine_reply answer = {.kind = kind, .err = err ? err : &no_error};
+    reply(user, &answer);
+}
+
+static struct str secret_of(struct engine *engine)
+{
+    return (struct str){(const char *)engine->ledger->secret, LEDGER_SECRET_BYTES};
+}
+
+static void new_operation_id(struct engine *engine, struct operation *op)
+{
+    memcpy(op->id, "op_", 3);
+    ulid_next(&engine->ids, op->id + 3);
+}
+
+/* ---- the first state ---- */
+
+static void plan_for_later(struct operation *op)
+{
+    op->state = STATE_PLANNED;
+    op->reason = REASON_SCHEDULED;
+    op->wake_at_ms = op->not_before_ms;
+}
+
+static void lease(struct flight *flight, int64_t now, int64_t ms)
+{
+    flight->op.owner = flight->engine->incarnation;
+    flight->op.lease_until_ms = now + ms;
+    flight->op.wake_at_ms = flight->op.lease_until_ms;
+}
+
+/* 5.1: with a free slot the electing commit writes the operation as dispatched with attempt 1, so that a call costs two
+ * commits; else it waits as pending_dispatch, in memory or in the ledger. */
+static void plan_first_state(struct flight *flight, int64_t now)
+{
+    struct operation *op = &flight->op;
+    const struct provider *provider = flight->tool->provider;
+    int64_t until = now + HOLD_MS;
+    if (op->not_before_ms > now) {
+        plan_for_later(op);
+        return;
+    }
+    enum gate_answer answer = gate_take(&flight->route->gate, provider, false, now, &until);
+    if (answer == GATE_PASS) {
+        flight->has_slot = true;
+        flight_begin_attempt(flight, ATTEMPT_CALL);
+        op->state = STATE_DISPATCHED;
+        op->may_have_applied = true;
+        op->attempts = op->tries = 1;
+        op->first_sent_ms = op->last_sent_ms = now;
+        lease(flight, now, flight_lease_ms(flight->tool));
+        return;
+    }
+    op->state = STATE_PENDING_DISPATCH;
+    op->reason = gate_reason(answer);
+    if (answer == GATE_FULL && flight->route->count < provider->queue_max)
+        lease(flight, now, QUEUE_LEASE_MS);
+    else
+        op->wake_at_ms = until;
+}
+
+/* ---- verdicts ---- */
+
+static void differing_fields(struct engine_reply *reply, struct arena *arena, const struct operation *op)
+{
+    struct json *then, *now;
+    const char **pointers;
+    if (!reply->op || !reply->op->arguments.p || !op->arguments.p)
+        return;
+    if (json_parse(arena, reply->op->arguments, &json_limits_default, &then, NULL) ||
+        json_parse(arena, op->arguments, &json_limits_default, &now, NULL))
+        return;
+    reply->differing_count = json_diff(arena, then, now, DIFFERING_MAX, &pointers);
+    reply->differing = pointers;
+}
+
+static void tell(struct waiter *waiter, struct flight *flight, enum reply_kind kind, struct err *err)
+{
+    struct admission_result *result = &flight->request.admit.result;
+    struct engine_reply reply = {
+        .kind = kind,
+        .op = result->existing,
+        .tombstone = result->tombstone,
+        .tool = flight->tool,
+        .replayed = kind == REPLY_OPERATION,
+        .other_arguments = result->other_arguments,
+        .err = err ? err : &no_error,
+    };
+    if (kind == REPLY_CONFLICT)
+        differing_fields(&reply, &flight->arena, &flight->op);
+    waiter_reply(waiter, &reply);
+}
+
+static void begin(struct flight *flight, struct waiter *waiter)
+{
+    struct engine *engine = flight->engine;
+    flight->durable = flight->op;
+    flight->owned = flight->op.owner != NULL;
+    flight_register(flight);
+    engine->stats.admitted++;
+    log_transitions(engine, &flight->op, &flight->request.admit.event, 1);
+    if (!waiter->reply) { /* the caller left while the ledger decided */
+        waiter_attach(waiter, flight->op.id);
+        engine_caller_left(engine, waiter);
+    } else if (waiter->async) {
+        struct engine_reply reply = {
+            .kind = REPLY_OPERATION, .op = &flight->durable, .tool = flight->tool, .err = &no_error};
+        waiter_reply(waiter, &reply);
+    } else {
+        waiter_attach(waiter, flight->op.id);
+    }
+    if (flight->op.state == STATE_DISPATCHED) {
+        flight_send(flight);
+    } else if (flight->owned && !engine->stopping) {
+        flight_enqueue(flight);
+        route_pump(flight->route);
+    } else {
+        engine_plan(engine, flight->op.wake_at_ms);
+        flight_free(flight);
+    }
+}
+
+static void join(struct flight *flight, struct waiter *waiter)
+{
+    const struct operation *existing = flight->request.admit.result.existing;
+    flight->engine->stats.joined++;
+    waiter->replayed = true;
+    waiter->other_arguments = flight->request.admit.result.other_arguments;
+    if (!waiter->reply) {
+        waiter_free(waiter);
+    } else if (waiter->async || waiter->wait_ms == 0 || operation_settled(existing) ||
+               flight->engine->stopping) {
+        tell(waiter, flight, REPLY_OPERATION, NULL);
+    } else {
+        waiter_attach(waiter, existing->id);
+    }
+}
+
+static void count_verdict(struct engine_stats *stats, enum verdict verdict)
+{
+    stats->replayed += verdict == VERDICT_REPLAY;
+    stats->conflicts += verdict == VERDICT_CONFLICT;
+    stats->held += verdict == VERDICT_HELD;
+}
+
+static void refuse_repeat(struct waiter *waiter, struct flight *flight, bool open)
+{
+    struct err err = {0};
+    if (open)
+        err_set(&err, ERR_CONFLICT, "repeat_of names %s, which is not finished: wait for it first", flight->op.repeat_of);
+    else
+        err_set(&err, ERR_CONFLICT,
+                "repeat_of names %s, which is not an operation of this tool that this call would have joined",
+                flight->op.repeat_of);
+    tell(waiter, flight, REPLY_REPEAT, &err);
+}
+
+static void admitted(struct ledger_request *request)
+{
+    struct flight *flight = request->user;
+    struct engine *engine = flight->engine;
+    struct waiter *waiter = flight->callers.first; /* parked here until the verdict */
+    flight->callers.first = NULL;
+    flight->phase = PHASE_NEW;
+    engine_request_ended(engine);
+    waiter->admitting = NULL;
+    if (request->code) {
+        struct engine_reply reply = {.kind = REPLY_UNAVAILABLE, .tool = flight->tool, .err = &request->err};
+        engine->stats.unavailable++;
+        waiter_reply(waiter, &reply);
+        flight_free(flight);
+        return;
+    }
+    enum verdict verdict = request->admit.result.verdict;
+    count_verdict(&engine->stats, verdict);
+    switch (verdict) {
+    case VERDICT_NEW:
+        begin(flight, waiter);
+        return;
+    case VERDICT_JOIN:
+        join(flight, waiter);
+        break;
+    case VERDICT_REPLAY:
+        tell(waiter, flight, REPLY_OPERATION, NULL);
+        break;
+    case VERDICT_CONFLICT:
+        tell(waiter, flight, REPLY_CONFLICT, NULL);
+        break;
+    case VERDICT_NOT_SHARED:
+        tell(waiter, flight, REPLY_NOT_SHARED, NULL);
+        break;
+    case VERDICT_HELD:
+        tell(waiter, flight, REPLY_HELD, NULL);
+        break;
+    case VERDICT_EXPIRED:
+        tell(waiter, flight, REPLY_EXPIRED, NULL);
+        break;
+    case VERDICT_REPEAT_UNKNOWN:
+        refuse_repeat(waiter, flight, false);
+        break;
+    case VERDICT_REPEAT_OPEN:
+        refuse_repeat(waiter, flight, true);
+        break;
+    }
+    flight_free(flight);
+}
+
+/* ---- dry run ---- */
+
+static const char *plan_verdict(enum verdict verdict)
+{
+    return verdict == VERDICT_NEW ? "execute" : verdict_name(verdict);
+}
+
+static void write_plan(struct flight *flight, struct json_out *out)
+{
+    struct operation *op = &flight->op;
+    struct admission_result *result = &flight->request.admit.result;
+    const struct operation *existing = result->existing;
+    char hex[2 * DIGEST_BYTES + 1];
+    digest_hex(&op->fingerprint, DIGEST_BYTES, hex);
+    json_out_object(out);
+    json_out_member_text(out, "tool", op->tool);
+    json_out_member_text(out, "decision", plan_verdict(result->verdict));
+    json_out_member_text(out, "key_source", key_source_name(op->key_source));
+    json_out_member_text(out, "key", op->key_source == KEY_SOURCE_REPEAT && !op->repeat_of ? NULL : op->key);
+    json_out_member_int(out, "key_version", op->key_version);
+    json_out_member_text(out, "fingerprint", hex);
+    json_out_member_text(out, "policy_version", op->policy_version);
+    json_out_member_text(out, "class", tool_class_name(flight->tool->class));
+    json_out_name(out, "approvals");
+    json_out_array(out);
+    json_out_end_array(out);
+    json_out_name(out, "operation");
+    if (existing) {
+        json_out_object(out);
+        json_out_member_text(out, "operation_id", existing->id);
+        json_out_member_text(out, "status", state_name(existing->state));
+        json_out_member_bool(out, "same_arguments", digest_equal(&existing->fingerprint, &op->fingerprint));
+        json_out_end_object(out);
+    } else {
+        json_out_null(out);
+    }
+    json_out_name(out, "request");
+    struct adapter_call call = {
+        .tool = flight->tool,
+        .kind = ATTEMPT_CALL,
+        .operation = op->id,
+        .provider_key = op->provider_key,
+        .tenant = op->tenant,
+        .run = op->run,
+        .trace = op->trace,
+        .arguments = flight->arguments,
+    };
+    struct err err = {0};
+    struct adapter *adapter = flight->engine->adapter;
+    if (adapter->ops->describe(adapter, &call, out, &err))
+        json_out_text(out, err.text);
+    json_out_end_object(out);
+}
+
+static void planned(struct ledger_request *request)
+{
+    struct flight *flight = request->user;
+    struct waiter *waiter = flight->callers.first;
+    flight->callers.first = NULL;
+    flight->phase = PHASE_NEW;
+    engine_request_ended(flight->engine);
+    struct buf text;
+    buf_init(&text, 0);
+    struct engine_reply reply = {.kind = REPLY_UNAVAILABLE, .tool = flight->tool, .err = &request->err};
+    if (!request->code) {
+        struct json_out out;
+        json_out_init(&out, &text);
+        write_plan(flight, &out);
+        reply.kind = REPLY_PLAN;
+        reply.plan = buf_str(&text);
+    }
+    waiter_reply(waiter, &reply);
+    buf_release(&text);
+    flight_free(flight);
+}
+
+/* ---- the call ---- */
+
+static bool overloaded(struct engine *engine, struct err *err)
+{
+    if (engine->stopping)
+        err_set(err, ERR_UNAVAILABLE, "onced is stopping: nothing was recorded, nothing was sent");
+    else if (engine->flights.count + engine->waiter_count >= engine->in_flight_max * 2)
+        err_set(err, ERR_UNAVAILABLE, "too many calls in flight: nothing was recorded, nothing was sent");
+    return err->code != ERR_NONE;
+}
+
+static bool request_can_be_built(struct flight *flight, struct err *err)
+{
+    struct adapter *adapter = flight->engine->adapter;
+    struct adapter_call call = {
+        .tool = flight->tool,
+        .kind = ATTEMPT_CALL,
+        .operation = flight->op.id,
+        .provider_key = flight->op.provider_key,
+        .tenant = flight->op.tenant,
+        .run = flight->op.run,
+        .trace = flight->op.trace,
+        .arguments = flight->arguments,
+    };
+    return adapter->ops->check(adapter, &call, err) == ERR_NONE;
+}
+
+static void refuse(struct flight *flight, engine_reply_fn *reply, void *user, const struct identity_error *why,
+                   const struct err *err)
+{
+    struct engine_reply answer = {.kind = REPLY_REFUSED, .tool = flight->tool, .why = why, .err = err};
+    flight->engine->stats.refused++;
+    reply(user, &answer);
+    flight_free(flight);
+}
+
+static void own_call_texts(struct flight *flight)
+{
+    struct arena *arena = &flight->arena;
+    struct operation *op = &flight->op;
+    const char **texts[] = {&op->tenant,  &op->principal, &op->key,  &op->workflow, &op->run,      &op->step,
+                            &op->session, &op->call,      &op->trace, &op->repeat_of, &op->distinct_from};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        *texts[i] = arena_copy_text(arena, *texts[i]);
+    op->tool = flight->tool->name;
+    op->policy_version = registry_policy_version(flight->registry);
+}
+
+static void submit_admission(struct flight *flight, const struct engine_call *request, struct waiter *waiter)
+{
+    struct ledger_admit *admit = &flight->request.admit;
+    struct operation *op = &flight->op;
+    admit->attempt = op->state == STATE_DISPATCHED ? &flight->attempt : NULL;
+    admit->dry_run = request->dry_run;
+    admit->event = (struct event){
+        .at_ms = op->created_ms,
+        .cause = CAUSE_ADMITTED,
+        .from = op->state,
+        .to = op->state,
+        .reason = op->reason,
+        .actor = op->principal,
+        .attempt = op->tries,
+    };
+    for (size_t i = 0; i < admit->admission.distinct_count; i++)
+        admit->admission.distinct_from[i] = arena_copy_text(&flight->arena, admit->admission.distinct_from[i]);
+    waiter->admitting = flight;
+    waiter->async = request->async;
+    flight->callers.first = waiter;
+    flight->phase = PHASE_ADMIT;
+    flight->request.command = LEDGER_ADMIT;
+    flight->request.done = request->dry_run ? planned : admitted;
+    engine_submit(flight->engine, &flight->request);
+}
+
+static int64_t wait_of(const struct engine_call *request, const struct tool *tool)
+{
+    return request->wait_ms < 0 ? tool->wait_ms : request->wait_ms;
+}
+
+struct waiter *engine_admit(struct engine *engine, const struct engine_call *request, const char *new_version_of,
+                            const struct operation *old, engine_reply_fn *reply, void *user)
+{
+    struct err err = {0};
+    engine->stats.calls++;
+    if (overloaded(engine, &err)) {
+        reply_error(engine, reply, user, REPLY_UNAVAILABLE, &err);
+        return NULL;
+    }
+    const struct tool *tool = registry_find(engine->registry, str_of(request->tool));
+    if (!tool) {
+        reply_error(engine, reply, user, REPLY_NO_TOOL, NULL);
+        return NULL;
+    }
+    struct flight *flight = flight_new(engine);
+    struct operation *op = &flight->op;
+    struct ledger_admit *admit = &flight->request.admit;
+    struct identity_error why;
+    flight_set_tool(flight, engine->registry, tool);
+    new_operation_id(engine, op);
+    if (identity_derive(&request->call, tool, secret_of(engine), &flight->arena, op, &admit->admission,
+                        &flight->arguments, &why, &err)) {
+        refuse(flight, reply, user, &why, &err);
+        return NULL;
+    }
+    if (!request_can_be_built(flight, &err)) {
+        why.refusal = REFUSAL_ARGUMENTS;
+        refuse(flight, reply, user, &why, &err);
+        return NULL;
+    }
+    if (old) { /* the key is the old operation's own, whatever it came from */
+        op->key_source = old->key_source;
+        admit->admission.share_with_tenant = true;
+        admit->admission.new_version_of = arena_copy_text(&flight->arena, new_version_of);
+    }
+    if (!tool_is_write(tool) && !tool->audit && !request->dry_run) {
+        struct waiter *waiter = reads_call(engine->reads, request, tool, op, flight->arguments, reply, user);
+        flight_free(flight);
+        return waiter;
+    }
+    own_call_texts(flight);
+    op->created_ms = op->updated_ms = engine_now(engine);
+    op->rev = 1;
+    if (request->dry_run)
+        op->state = STATE_PLANNED;
+    else
+        plan_first_state(flight, op->created_ms);
+    struct waiter *waiter = waiter_new(engine, reply, user, wait_of(request, tool));
+    submit_admission(flight, request, waiter);
+    return waiter;
+}
+
+struct waiter *engine_call(struct engine *engine, const struct engine_call *request, engine_reply_fn *reply, void *user)
+{
+    return engine_admit(engine, request, NULL, NULL, reply, user);
+}
+
+/* ---- waiting for a known operation ---- */
+
+struct ask {
+    struct ledger_request request;
+    struct arena arena;
+    struct waiter *waiter;
+};
+
+static void asked(struct ledger_request *request)
+{
+    struct ask *ask = request->user;
+    struct waiter *waiter = ask->waiter;
+    struct engine *engine = waiter->engine;
+    engine_request_ended(engine);
+    struct operation *op = request->code ? NULL : request->get.op;
+    const struct tool *tool = op ? registry_find(engine->registry, str_of(op->tool)) : NULL;
+    struct engine_reply reply = {.kind = REPLY_OPERATION, .op = op, .tool = tool, .err = &no_error};
+    if (request->code) {
+        reply.kind = request->code == ERR_NOT_FOUND ? REPLY_NOT_FOUND : REPLY_UNAVAILABLE;
+        reply.err = &request->err;
+    } else if (!op) {
+        reply.kind = REPLY_EXPIRED;
+        reply.tombstone = request->get.tombstone;
+    } else if (!operation_settled(op) && waiter->wait_ms > 0 && waiter->reply && !engine->stopping) {
+        waiter_attach(waiter, op->id);
+        waiter = NULL;
+    }
+    if (waiter)
+        waiter_reply(waiter, &reply);
+    struct arena arena = ask->arena;
+    arena_release(&arena);
+}
+
+struct waiter *engine_wait(struct engine *engine, const char *tenant, const char *operation, int64_t wait_ms,
+                           engine_reply_fn *reply, void *user)
+{
+    struct arena arena;
+    arena_init(&arena);
+    struct ask *ask = arena_zero(&arena, sizeof *ask);
+    ask->waiter = waiter_new(engine, reply, user, wait_ms);
+    struct waiter *waiter = ask->waiter;
+    ask->request.command = LEDGER_GET;
+    ask->request.get.tenant = arena_copy_text(&arena, tenant);
+    ask->request.get.operation = arena_copy_text(&arena, operation);
+    ask->request.done = asked;
+    ask->request.user = ask;
+    ask->arena = arena;
+    ask->request.arena = &ask->arena;
+    engine_submit(engine, &ask->request);
+    return waiter;
+}

@@ -1,0 +1,637 @@
+/* An operation in memory. One rule: what the ledger has not committed has not happened, so each step is
+ *
+ *     step (core) ─► commit ─► act: send │ look up │ wait for wake_at │ tell the callers
+ */
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+static void commit(struct flight *flight, enum after_commit after);
+
+/* ---- life of the record itself ---- */
+
+struct flight *flight_new(struct engine *engine)
+{
+    struct flight *flight = mem_zero(sizeof *flight);
+    flight->engine = engine;
+    arena_init(&flight->arena);
+    flight->request.arena = &flight->arena;
+    flight->request.user = flight;
+    return flight;
+}
+
+void flight_set_tool(struct flight *flight, struct registry *registry, const struct tool *tool)
+{
+    registry_unref(flight->registry);
+    flight->registry = registry_ref(registry);
+    flight->tool = tool;
+    flight->route = tool ? engine_route(flight->engine, tool->provider) : NULL;
+}
+
+void flight_register(struct flight *flight)
+{
+    map_put(&flight->engine->flights, flight->op.id, flight);
+    callers_take_over(flight);
+}
+
+struct flight *flight_from(struct engine *engine, const struct operation *op, bool owned)
+{
+    struct flight *flight = flight_new(engine);
+    struct operation *copy = operation_copy(&flight->arena, op);
+    flight->op = *copy;
+    flight->durable = *copy;
+    flight->owned = owned;
+    flight_set_tool(flight, engine->registry, registry_find(engine->registry, str_of(op->tool)));
+    flight_register(flight);
+    return flight;
+}
+
+static void release_slot(struct flight *flight)
+{
+    if (!flight->has_slot)
+        return;
+    flight->has_slot = false;
+    gate_return(&flight->route->gate);
+    route_pump(flight->route);
+}
+
+void flight_free(struct flight *flight)
+{
+    assert(flight->phase != PHASE_WIRE && flight->phase != PHASE_COMMIT);
+    struct engine *engine = flight->engine;
+    release_slot(flight);
+    heap_remove(&engine->stalls, &flight->timer);
+    if (map_get(&engine->flights, flight->op.id) == flight) {
+        map_remove(&engine->flights, flight->op.id);
+        callers_leave(flight);
+    }
+    registry_unref(flight->registry);
+    arena_release(&flight->arena);
+    free(flight);
+    engine_check_stopped(engine);
+}
+
+/* Leaves memory; the ledger wakes it when its time comes. */
+static void sleep_in_ledger(struct flight *flight)
+{
+    engine_plan(flight->engine, flight->durable.wake_at_ms);
+    flight_free(flight);
+}
+
+/* ---- logs (design 17) ---- */
+
+void log_transitions(struct engine *engine, const struct operation *op, const struct event *events, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct event *event = &events[i];
+        bool quiet = event->from == event->to || event->to == STATE_COMPLETED_SUCCESS || event->to == STATE_DISPATCHED;
+        if (!log_begin(quiet ? LOG_DEBUG : LOG_INFO, "transition"))
+            continue;
+        char key[9];
+        identity_key_short((struct str){(const char *)engine->ledger->secret, LEDGER_SECRET_BYTES}, op->key, key);
+        log_text("operation", op->id);
+        log_text("tool", op->tool);
+        log_text("tenant", op->tenant);
+        log_text("run", op->run);
+        log_text("key", key);
+        log_text("from", state_name(event->from));
+        log_text("to", state_name(event->to));
+        log_text("reason", event->reason ? reason_name(event->reason) : NULL);
+        log_text("cause", cause_name(event->cause));
+        log_text("actor", event->actor);
+        log_int("attempt", event->attempt);
+        log_text("note", event->note);
+        log_end();
+    }
+}
+
+static void log_incidents(const struct ledger_transition *change)
+{
+    for (size_t i = 0; i < change->incident_count; i++) {
+        const struct incident *incident = &change->incidents[i];
+        if (!log_begin(LOG_WARN, "incident"))
+            return;
+        log_text("incident", incident->id);
+        log_text("operation", incident->operation);
+        log_text("kind", incident_kind_name(incident->kind));
+        log_text("note", incident->note);
+        log_end();
+    }
+}
+
+static void log_attempt(const struct flight *flight, const struct attempt *attempt)
+{
+    bool quiet = attempt->outcome == OUTCOME_SUCCESS;
+    if (!log_begin(quiet ? LOG_DEBUG : LOG_INFO, "attempt"))
+        return;
+    log_text("operation", flight->op.id);
+    log_text("attempt", attempt->id);
+    log_text("tool", flight->op.tool);
+    log_text("kind", attempt_kind_name(attempt->kind));
+    log_int("number", attempt->number);
+    log_text("outcome", outcome_name(attempt->outcome));
+    log_int("http_status", attempt->http_status);
+    log_text("provider_request", attempt->provider_request_id);
+    log_int("latency_ms", attempt->finished_ms - attempt->started_ms);
+    log_text("detail", attempt->detail);
+    log_end();
+}
+
+/* ---- step and commit ---- */
+
+static void add_row(struct flight *flight, const struct attempt *attempt)
+{
+    assert(flight->row_count < LEDGER_CHANGE_ATTEMPTS_MAX);
+    flight->rows[flight->row_count++] = *attempt;
+}
+
+static void prepare_change(struct flight *flight, const struct step_effects *effects)
+{
+    struct engine *engine = flight->engine;
+    struct ledger_transition *change = &flight->request.transition;
+    *change = (struct ledger_transition){
+        .op = &flight->op,
+        .fence = flight->owned ? engine->incarnation : NULL,
+    };
+    for (size_t i = 0; i < effects->event_count; i++) {
+        struct event *event = &change->events[change->event_count++];
+        *event = effects->events[i];
+        event->note = arena_copy_text(&flight->arena, event->note);
+        event->actor = arena_copy_text(&flight->arena, event->actor);
+    }
+    for (size_t i = 0; i < effects->incident_count; i++) {
+        struct incident *incident = &change->incidents[change->incident_count++];
+        char ulid[ULID_CHARS + 1];
+        ulid_next(&engine->ids, ulid);
+        memcpy(incident->id, "in_", 3);
+        memcpy(incident->id + 3, ulid, sizeof ulid);
+        incident->tenant = flight->op.tenant;
+        incident->operation = flight->op.id;
+        incident->kind = effects->incidents[i].kind;
+        incident->at_ms = engine_now(engine);
+        incident->note = arena_copy_text(&flight->arena, effects->incidents[i].note);
+    }
+    for (size_t i = 0; i < flight->row_count; i++)
+        change->attempts[change->attempt_count++] = flight->rows[i];
+}
+
+/* A result over the tool's limit is delivered once and kept as its size only (design 12). */
+static void drop_large_result(struct flight *flight)
+{
+    struct operation *op = &flight->op;
+    if (flight->tool && op->result.n > flight->tool->result_bytes_max) {
+        flight->full_result = op->result;
+        op->result = STR_NONE;
+        op->result_dropped = true;
+    }
+}
+
+static void own_texts(struct flight *flight)
+{
+    struct operation *op = &flight->op;
+    op->external_id = arena_copy_text(&flight->arena, op->external_id);
+}
+
+static enum err_code run_step(struct flight *flight, struct step_input *in, struct step_effects *effects,
+                              struct err *err)
+{
+    struct engine *engine = flight->engine;
+    in->now_ms = engine_now(engine);
+    in->random = env_random64(engine->env);
+    in->owner = engine->incarnation;
+    if (in->lease_ms == 0)
+        in->lease_ms = flight_lease_ms(flight->tool);
+    return step(&flight->op, flight->tool, in, effects, err);
+}
+
+int64_t flight_lease_ms(const struct tool *tool)
+{
+    return (tool ? tool->provider->timeout_ms : 0) + LEASE_SLACK_MS;
+}
+
+enum err_code flight_step(struct flight *flight, struct step_input *in, enum after_commit after, struct err *err)
+{
+    struct step_effects effects;
+    enum err_code code = run_step(flight, in, &effects, err);
+    if (code)
+        return code;
+    assert(effects.changed);
+    drop_large_result(flight);
+    own_texts(flight);
+    prepare_change(flight, &effects);
+    commit(flight, after);
+    return ERR_NONE;
+}
+
+static void reload(struct flight *flight);
+
+static void decided(struct flight *flight, enum reply_kind kind, const struct err *err)
+{
+    engine_reply_fn *fn = flight->decided;
+    if (!fn)
+        return;
+    flight->decided = NULL;
+    struct engine_reply reply = {.kind = kind, .op = &flight->durable, .tool = flight->tool, .err = err};
+    fn(flight->decided_user, &reply);
+}
+
+static void after_commit(struct flight *flight)
+{
+    struct err none = {0};
+    struct ledger_transition *change = &flight->request.transition;
+    flight->durable = flight->op;
+    flight->owned = flight->op.owner != NULL;
+    flight->row_count = 0;
+    log_transitions(flight->engine, &flight->op, change->events, change->event_count);
+    log_incidents(change);
+    decided(flight, REPLY_OPERATION, &none);
+    switch (flight->after) {
+    case AFTER_SEND:
+        flight_send(flight);
+        break;
+    case AFTER_GO_ON:
+        flight_go_on(flight);
+        break;
+    }
+}
+
+static void commit_done(struct ledger_request *request)
+{
+    struct flight *flight = request->user;
+    struct engine *engine = flight->engine;
+    engine_request_ended(engine);
+    flight->phase = PHASE_NEW;
+    if (!request->code) {
+        flight->stall_ms = 0;
+        after_commit(flight);
+        return;
+    }
+    if (request->code == ERR_STALE || request->code == ERR_NOT_FOUND) {
+        reload(flight);
+        return;
+    }
+    /* The ledger can not write now. What is known stays in memory and the same commit is tried until it can (case S72):
+     * nothing more is sent for this operation, and nobody is told what is not durable. */
+    if (flight->decided) {
+        decided(flight, REPLY_UNAVAILABLE, &request->err);
+        flight->op = flight->durable;
+        flight->row_count = 0;
+        flight_free(flight);
+        return;
+    }
+    flight->stall_ms = flight->stall_ms ? flight->stall_ms * 2 : COMMIT_RETRY_MS;
+    if (flight->stall_ms > COMMIT_RETRY_MAX_MS)
+        flight->stall_ms = COMMIT_RETRY_MAX_MS;
+    log_message(LOG_ERROR, "ledger", "%s: %s", flight->op.id, request->err.text);
+    flight->phase = PHASE_STALLED;
+    flight->timer.at_ms = engine_now(engine) + flight->stall_ms;
+    heap_add(&engine->stalls, &flight->timer);
+    engine_reschedule(engine);
+    engine_check_stopped(engine);
+}
+
+void flight_retry_commit(struct flight *flight)
+{
+    commit(flight, flight->after);
+}
+
+static void commit(struct flight *flight, enum after_commit after)
+{
+    struct ledger_request *request = &flight->request;
+    flight->phase = PHASE_COMMIT;
+    flight->after = after;
+    request->command = LEDGER_TRANSITION;
+    request->code = ERR_NONE;
+    err_clear(&request->err);
+    request->done = commit_done;
+    engine_submit(flight->engine, request);
+}
+
+/* ---- somebody else moved the row ---- */
+
+static void reload_done(struct ledger_request *request)
+{
+    struct flight *flight = request->user;
+    struct engine *engine = flight->engine;
+    engine_request_ended(engine);
+    flight->phase = PHASE_NEW;
+    if (request->code || !request->get.op) {
+        decided(flight, REPLY_NOT_FOUND, &request->err);
+        flight_free(flight);
+        return;
+    }
+    struct operation *now = request->get.op;
+    flight->op = flight->durable = *now;
+    flight->owned = text_equal(now->owner, engine->incarnation);
+    struct err stale = {.code = ERR_STALE};
+    decided(flight, REPLY_STALE, &stale);
+    if (!flight->has_finding) {
+        callers_tell(flight);
+        flight_free(flight);
+        return;
+    }
+    struct step_input in = {.kind = STEP_EVIDENCE, .attempt = flight->attempt.number, .finding = flight->finding};
+    flight->has_finding = false;
+    flight->row_count = 0;
+    add_row(flight, &flight->attempt);
+    flight_step(flight, &in, AFTER_GO_ON, NULL);
+}
+
+static void reload(struct flight *flight)
+{
+    struct ledger_request *request = &flight->request;
+    log_message(LOG_WARN, "stale", "%s was moved by somebody else", flight->op.id);
+    release_slot(flight);
+    flight->phase = PHASE_FETCH;
+    request->command = LEDGER_GET;
+    request->get = (struct ledger_get){.operation = arena_copy_text(&flight->arena, flight->op.id)};
+    request->code = ERR_NONE;
+    err_clear(&request->err);
+    request->done = reload_done;
+    engine_submit(flight->engine, request);
+}
+
+/* ---- on the wire ---- */
+
+void flight_begin_attempt(struct flight *flight, enum attempt_kind kind)
+{
+    char ulid[ULID_CHARS + 1];
+    ulid_next(&flight->engine->ids, ulid);
+    struct attempt *attempt = &flight->attempt;
+    *attempt = (struct attempt){
+        .number = flight->op.tries + 1,
+        .kind = kind,
+        .outcome = OUTCOME_OPEN,
+        .started_ms = engine_now(flight->engine),
+    };
+    memcpy(attempt->id, "at_", 3);
+    memcpy(attempt->id + 3, ulid, sizeof ulid);
+}
+
+static const struct json *arguments_of(struct flight *flight)
+{
+    if (!flight->arguments) {
+        struct json *value;
+        if (!flight->op.arguments.p ||
+            json_parse(&flight->arena, flight->op.arguments, &json_limits_default, &value, NULL))
+            value = json_object(&flight->arena);
+        flight->arguments = value;
+    }
+    return flight->arguments;
+}
+
+static void answered(void *user, const struct adapter_answer *answer);
+
+void flight_send(struct flight *flight)
+{
+    struct engine *engine = flight->engine;
+    const struct operation *op = &flight->op;
+    struct adapter_call call = {
+        .tool = flight->tool,
+        .kind = flight->attempt.kind,
+        .operation = op->id,
+        .attempt = flight->attempt.id,
+        .provider_key = op->provider_key,
+        .external_id = op->external_id,
+        .tenant = op->tenant,
+        .run = op->run,
+        .trace = op->trace,
+        .arguments = arguments_of(flight),
+        .progress = flight->progress,
+    };
+    flight->phase = PHASE_WIRE;
+    if (flight->attempt.kind == ATTEMPT_CALL)
+        engine->stats.attempts++;
+    else
+        engine->stats.lookups++;
+    engine->adapter->ops->send(engine->adapter, &call, answered, flight);
+}
+
+static void keep_answer(struct flight *flight, const struct adapter_answer *answer)
+{
+    struct arena *arena = &flight->arena;
+    flight->finding = (struct finding){
+        .outcome = answer->outcome,
+        .http_status = answer->http_status,
+        .detail = arena_copy_text(arena, answer->detail),
+        .result = arena_str(arena, answer->result),
+        .error = arena_str(arena, answer->error),
+        .external_id = arena_copy_text(arena, answer->external_id),
+        .retry_after_ms = answer->retry_after_ms,
+        .matches = answer->matches,
+    };
+    flight->has_finding = true;
+    struct attempt *attempt = &flight->attempt;
+    attempt->outcome = answer->outcome;
+    attempt->finished_ms = engine_now(flight->engine);
+    attempt->http_status = answer->http_status;
+    attempt->provider_request_id = arena_copy_text(arena, answer->provider_request_id);
+    attempt->detail = flight->finding.detail;
+    log_attempt(flight, attempt);
+    add_row(flight, attempt);
+}
+
+/* The look-up goes on with the next page: a request of its own, with a row of its own. */
+static void next_page(struct flight *flight, const struct adapter_answer *answer)
+{
+    flight->progress = arena_str(&flight->arena, answer->progress);
+    flight->has_finding = false;
+    flight_begin_attempt(flight, ATTEMPT_LOOKUP);
+    add_row(flight, &flight->attempt);
+    struct step_input in = {.kind = STEP_LOOKUP_BEGIN};
+    flight_step(flight, &in, AFTER_SEND, NULL);
+}
+
+static void answered(void *user, const struct adapter_answer *answer)
+{
+    struct flight *flight = user;
+    struct engine *engine = flight->engine;
+    flight->phase = PHASE_NEW;
+    keep_answer(flight, answer);
+    if (answer->outcome == OUTCOME_MORE) {
+        next_page(flight, answer);
+        return;
+    }
+    flight->has_slot = false;
+    gate_done(&flight->route->gate, flight->tool->provider, answer->outcome, engine_now(engine));
+    flight->progress = STR_NONE;
+    struct step_input in = {
+        .kind = flight->attempt.kind == ATTEMPT_CALL ? STEP_ANSWER : STEP_LOOKUP_ANSWER,
+        .attempt = flight->attempt.number,
+        .finding = flight->finding,
+    };
+    struct route *route = flight->route;
+    flight_step(flight, &in, AFTER_GO_ON, NULL);
+    route_pump(route);
+}
+
+/* ---- what next ---- */
+
+void flight_go_on(struct flight *flight)
+{
+    flight->has_finding = false;
+    callers_tell(flight);
+    const struct operation *op = &flight->op;
+    if (state_terminal(op->state) || op->wake_at_ms == 0 || op->wake_at_ms > engine_now(flight->engine)) {
+        sleep_in_ledger(flight);
+        return;
+    }
+    flight_wake(flight);
+}
+
+static void hold(struct flight *flight, enum reason reason, int64_t until_ms)
+{
+    struct step_input in = {.kind = STEP_HOLD, .hold_reason = reason, .hold_until_ms = until_ms};
+    flight_step(flight, &in, AFTER_GO_ON, NULL);
+}
+
+static bool queue_has_room(const struct flight *flight)
+{
+    return flight->route->count < flight->tool->provider->queue_max && !flight->engine->stopping;
+}
+
+static void queue_go(struct queued *queued)
+{
+    struct flight *flight = (struct flight *)((char *)queued - offsetof(struct flight, queued));
+    flight->phase = PHASE_NEW;
+    flight_wake(flight);
+}
+
+void flight_enqueue(struct flight *flight)
+{
+    flight->phase = PHASE_QUEUED;
+    flight->queued.go = queue_go;
+    route_push(flight->route, &flight->queued);
+}
+
+/* Takes a slot for a request of this kind, or arranges to be called again. */
+static bool take_slot(struct flight *flight, bool resend)
+{
+    struct engine *engine = flight->engine;
+    int64_t now = engine_now(engine), until = now + HOLD_MS;
+    enum gate_answer answer = engine->stopping ? GATE_OPEN
+                                               : gate_take(&flight->route->gate, flight->tool->provider, resend, now, &until);
+    if (answer == GATE_PASS) {
+        flight->has_slot = true;
+        return true;
+    }
+    if (answer == GATE_FULL && queue_has_room(flight) && flight->owned)
+        flight_enqueue(flight);
+    else
+        hold(flight, gate_reason(answer), until);
+    return false;
+}
+
+static void want_send(struct flight *flight)
+{
+    if (!take_slot(flight, flight->op.attempts > 0))
+        return;
+    flight_begin_attempt(flight, ATTEMPT_CALL);
+    add_row(flight, &flight->attempt);
+    struct step_input in = {.kind = STEP_DISPATCH, .attempt = flight->attempt.number};
+    flight_step(flight, &in, AFTER_SEND, NULL);
+}
+
+static void want_lookup(struct flight *flight)
+{
+    if (!take_slot(flight, false))
+        return;
+    flight_begin_attempt(flight, ATTEMPT_LOOKUP);
+    add_row(flight, &flight->attempt);
+    struct step_input in = {.kind = STEP_LOOKUP_BEGIN, .attempt = flight->attempt.number};
+    flight_step(flight, &in, AFTER_SEND, NULL);
+}
+
+static void expire_done(struct ledger_request *request)
+{
+    struct flight *flight = request->user;
+    engine_request_ended(flight->engine);
+    flight->phase = PHASE_NEW;
+    if (request->code && request->code != ERR_STALE && request->code != ERR_NOT_FOUND)
+        engine_plan(flight->engine, engine_now(flight->engine) + COMMIT_RETRY_MAX_MS);
+    flight_free(flight);
+}
+
+static void expire(struct flight *flight)
+{
+    struct ledger_request *request = &flight->request;
+    flight->phase = PHASE_FETCH;
+    request->command = LEDGER_EXPIRE;
+    request->expire = (struct ledger_expire){
+        .operation = flight->op.id, .rev = flight->op.rev, .now_ms = engine_now(flight->engine)};
+    request->code = ERR_NONE;
+    err_clear(&request->err);
+    request->done = expire_done;
+    engine_submit(flight->engine, request);
+}
+
+void flight_wake(struct flight *flight)
+{
+    struct step_input in = {.kind = STEP_WAKE};
+    struct step_effects effects;
+    run_step(flight, &in, &effects, NULL);
+    if (effects.changed || flight->row_count > 0) {
+        if (!effects.changed) { /* rows of a dead owner's attempts are to be closed first */
+            flight->op.rev++;
+            flight->op.updated_ms = flight->op.wake_at_ms = in.now_ms;
+        }
+        prepare_change(flight, &effects);
+        commit(flight, AFTER_GO_ON);
+        return;
+    }
+    switch (effects.action) {
+    case ACTION_SEND:
+        want_send(flight);
+        break;
+    case ACTION_LOOKUP:
+        want_lookup(flight);
+        break;
+    case ACTION_EXPIRE:
+        expire(flight);
+        break;
+    case ACTION_NONE:
+        sleep_in_ledger(flight);
+        break;
+    }
+}
+
+/* ---- a former owner is gone ---- */
+
+static void former_attempts(struct ledger_request *request)
+{
+    struct flight *flight = request->user;
+    struct engine *engine = flight->engine;
+    engine_request_ended(engine);
+    flight->phase = PHASE_NEW;
+    struct ledger_attempts *found = &request->attempts;
+    for (size_t i = 0; !request->code && i < found->count && flight->row_count < LEDGER_CHANGE_ATTEMPTS_MAX; i++) {
+        struct attempt *attempt = &found->attempts[i];
+        if (attempt->outcome != OUTCOME_OPEN)
+            continue;
+        attempt->outcome = OUTCOME_LOST;
+        attempt->finished_ms = engine_now(engine);
+        attempt->detail = "the gateway that sent it is gone";
+        add_row(flight, attempt);
+    }
+    if (flight->op.state != STATE_DISPATCHED) {
+        flight_wake(flight);
+        return;
+    }
+    struct step_input in = {.kind = STEP_OWNER_GONE, .attempt = flight->op.tries};
+    flight_step(flight, &in, AFTER_GO_ON, NULL);
+}
+
+void flight_owner_gone(struct flight *flight)
+{
+    struct ledger_request *request = &flight->request;
+    flight->phase = PHASE_FETCH;
+    request->command = LEDGER_ATTEMPTS;
+    request->attempts = (struct ledger_attempts){.operation = arena_copy_text(&flight->arena, flight->op.id)};
+    request->code = ERR_NONE;
+    err_clear(&request->err);
+    request->done = former_attempts;
+    engine_submit(flight->engine, request);
+}

@@ -1,0 +1,187 @@
+/* What the engine's files share. Not for others. */
+#ifndef ENGINE_INTERNAL_H
+#define ENGINE_INTERNAL_H
+
+#include "base/map.h"
+#include "core/step.h"
+#include "engine/engine.h"
+#include "engine/gate.h"
+#include "engine/heap.h"
+
+#define LEASE_SLACK_MS 30000        /* beyond the attempt's own time-out */
+#define QUEUE_LEASE_MS 60000        /* of operations that wait in memory for a slot */
+#define HOLD_MS 1000                /* wait in the ledger when the memory queue is full */
+#define COMMIT_RETRY_MS 200         /* ledger not available: first and … */
+#define COMMIT_RETRY_MAX_MS 5000    /* … longest wait before the same commit is tried again */
+#define CLAIM_BATCH 64
+#define IN_FLIGHT_DEFAULT 10000
+
+/* Something in a provider's queue for a connection slot. */
+struct queued {
+    struct queued *next;
+    void (*go)(struct queued *queued); /* a slot may be free: try again */
+};
+
+/* A provider as the engine sees it; kept by name over registry reloads. */
+struct route {
+    char *name;
+    struct gate gate;
+    struct queued *head, **tail;
+    unsigned count;
+    unsigned connections_max;       /* of the provider's latest definition */
+    bool pumping;
+};
+
+struct waiter {
+    struct engine *engine;
+    struct waiter *next, **at;      /* list of the operation's waiting callers */
+    struct heap_node deadline;
+    struct wait_list *list;         /* where it hangs; NULL while the admission is on its way */
+    struct flight *admitting;       /* its own admission, until the verdict */
+    engine_reply_fn *reply;
+    void *user;
+    int64_t wait_ms;
+    bool replayed, other_arguments, async;
+};
+
+/* Callers of one operation. Lives in a flight, or by itself while the operation sleeps in the ledger. */
+struct wait_list {
+    struct waiter *first;
+    bool had_waiter;                /* somebody waited: when all are gone, the operation is orphaned (2.9) */
+    bool orphaned;
+    char id[OPERATION_ID_SIZE];     /* of a list of its own */
+};
+
+enum phase {
+    PHASE_NEW,
+    PHASE_ADMIT,    /* ledger decides */
+    PHASE_QUEUED,   /* waits for a slot */
+    PHASE_COMMIT,   /* ledger writes */
+    PHASE_STALLED,  /* ledger could not write: the same commit is tried again later */
+    PHASE_WIRE,     /* request under way */
+    PHASE_FETCH     /* reads attempts or the row */
+};
+
+enum after_commit { AFTER_GO_ON, AFTER_SEND };
+
+/* An operation in memory: exactly one per operation id. */
+struct flight {
+    struct engine *engine;
+    struct arena arena;
+    struct operation op;            /* as it is to be; texts in the arena */
+    struct operation durable;       /* as the ledger has it: only this is told to callers */
+    bool owned;                     /* the stored row names us as owner: commits are fenced */
+    enum phase phase;
+    struct registry *registry;      /* a reference */
+    const struct tool *tool;        /* NULL when the registry has none */
+    const struct json *arguments;   /* parsed */
+    struct route *route;
+    bool has_slot;
+    struct queued queued;
+    struct wait_list callers;
+    struct attempt attempt;         /* the one on the wire or about to be */
+    struct attempt rows[LEDGER_CHANGE_ATTEMPTS_MAX]; /* to be written with the next commit */
+    size_t row_count;
+    struct str progress;            /* of a look-up over pages */
+    struct finding finding;         /* of the last answer, for the evidence path */
+    bool has_finding;
+    struct str full_result;         /* delivered once when too large to be kept */
+    enum after_commit after;
+    int64_t stall_ms;
+    struct heap_node timer;         /* of a stalled commit */
+    struct ledger_request request;
+    /* a person's decision under way */
+    engine_reply_fn *decided;
+    void *decided_user;
+};
+
+struct engine {
+    struct env *env;
+    struct ledger *ledger;
+    struct adapter *adapter;
+    struct registry *registry;
+    struct ulid_source ids;
+    char incarnation[ULID_CHARS + 4 + 1];
+    size_t in_flight_max;
+    bool sole_owner, started, recovered, stopping;
+    int64_t stop_deadline_ms;
+    void (*stopped)(void *user);
+    void *stopped_user;
+    struct map flights;             /* operation id → flight */
+    struct map lists;               /* operation id → wait_list of its own */
+    struct map routes;              /* provider name → route */
+    struct heap deadlines;          /* waiters */
+    struct heap stalls;             /* flights */
+    size_t waiter_count;
+    size_t ledger_open;             /* requests out, for the graceful stop */
+    int64_t due_ms;                 /* earliest wake_at that we know of; 0 = none */
+    bool claiming;
+    void (*scheduled)(void *user);
+    void *scheduled_user;
+    int64_t told_ms;                /* tick time that the owner was last told */
+    struct reads *reads;
+    struct engine_stats stats;
+};
+
+/* engine.c */
+int64_t engine_now(struct engine *engine);
+void engine_submit(struct engine *engine, struct ledger_request *request);
+void engine_request_ended(struct engine *engine);
+void engine_plan(struct engine *engine, int64_t at_ms); /* something in the ledger is due at that time */
+void engine_reschedule(struct engine *engine);
+struct route *engine_route(struct engine *engine, const struct provider *provider);
+void engine_check_stopped(struct engine *engine);
+void reply_error(struct engine *engine, engine_reply_fn *reply, void *user, enum reply_kind kind, const struct err *err);
+
+/* call.c: new_version_of and old are set for an operator's retry of a closed operation. */
+struct waiter *engine_admit(struct engine *engine, const struct engine_call *request, const char *new_version_of,
+                            const struct operation *old, engine_reply_fn *reply, void *user);
+
+/* wait.c */
+struct waiter *waiter_new(struct engine *engine, engine_reply_fn *reply, void *user, int64_t wait_ms);
+void waiter_attach(struct waiter *waiter, const char *id); /* hangs it to the operation and starts its clock */
+void waiter_free(struct waiter *waiter);
+void waiter_reply(struct waiter *waiter, const struct engine_reply *reply); /* frees it first */
+/* Answers everybody when the operation is settled (terminal, or only an operator can go on). */
+void callers_tell(struct flight *flight);
+void callers_take_over(struct flight *flight); /* flight begins: callers that waited without one */
+void callers_leave(struct flight *flight);     /* flight ends: the rest waits without one */
+void waiters_expire(struct engine *engine, int64_t now_ms);
+void waiters_answer_all(struct engine *engine);
+void waiters_answer_sleeping(struct engine *engine); /* those whose operation is not in memory */
+bool operation_settled(const struct operation *op);
+
+/* flight.c */
+struct flight *flight_new(struct engine *engine);
+struct flight *flight_from(struct engine *engine, const struct operation *op, bool owned); /* registered in the map */
+void flight_register(struct flight *flight);
+void flight_free(struct flight *flight);
+void flight_set_tool(struct flight *flight, struct registry *registry, const struct tool *tool);
+void flight_begin_attempt(struct flight *flight, enum attempt_kind kind);
+void flight_send(struct flight *flight);
+void flight_go_on(struct flight *flight);
+void flight_wake(struct flight *flight);
+void flight_owner_gone(struct flight *flight);
+void flight_enqueue(struct flight *flight);
+/* Runs a step and commits what it changed. ERR_CONFLICT from people's steps leaves everything as it was. */
+enum err_code flight_step(struct flight *flight, struct step_input *in, enum after_commit after, struct err *err);
+void flight_retry_commit(struct flight *flight);
+int64_t flight_lease_ms(const struct tool *tool);
+void log_transitions(struct engine *engine, const struct operation *op, const struct event *events, size_t count);
+
+/* gate and queue */
+void route_push(struct route *route, struct queued *queued);
+bool route_remove(struct route *route, struct queued *queued);
+void route_pump(struct route *route);
+
+/* reads.c */
+struct reads *reads_new(struct engine *engine);
+void reads_free(struct reads *reads);
+struct waiter *reads_call(struct reads *reads, const struct engine_call *request, const struct tool *tool,
+                          const struct operation *op, const struct json *arguments, engine_reply_fn *reply, void *user);
+bool reads_cancel(struct reads *reads, struct waiter *waiter);
+void reads_tick(struct reads *reads, int64_t now_ms);
+int64_t reads_next_ms(const struct reads *reads);
+size_t reads_busy(const struct reads *reads);
+
+#endif

@@ -1,0 +1,326 @@
+/* Callers that wait for an operation: they hang on its flight, or on a list of their own while it sleeps in the ledger. */
+#include "base/mem.h"
+#include "engine/internal.h"
+
+#include <stdlib.h>
+
+static const struct err no_error;
+
+bool operation_settled(const struct operation *op)
+{
+    return state_terminal(op->state) || op->reason == REASON_NEEDS_OPERATOR;
+}
+
+struct waiter *waiter_new(struct engine *engine, engine_reply_fn *reply, void *user, int64_t wait_ms)
+{
+    struct waiter *waiter = mem_zero(sizeof *waiter);
+    waiter->engine = engine;
+    waiter->reply = reply;
+    waiter->user = user;
+    waiter->wait_ms = wait_ms < ENGINE_WAIT_MS_MAX ? wait_ms : ENGINE_WAIT_MS_MAX;
+    engine->waiter_count++;
+    return waiter;
+}
+
+static void detach(struct waiter *waiter)
+{
+    if (!waiter->list)
+        return;
+    *waiter->at = waiter->next;
+    if (waiter->next)
+        waiter->next->at = waiter->at;
+    waiter->list = NULL;
+    waiter->at = NULL;
+}
+
+void waiter_free(struct waiter *waiter)
+{
+    struct engine *engine = waiter->engine;
+    heap_remove(&engine->deadlines, &waiter->deadline);
+    detach(waiter);
+    engine->waiter_count--;
+    free(waiter);
+}
+
+void waiter_reply(struct waiter *waiter, const struct engine_reply *reply)
+{
+    engine_reply_fn *fn = waiter->reply;
+    void *user = waiter->user;
+    waiter_free(waiter);
+    if (fn) /* NULL: the caller is gone */
+        fn(user, reply);
+}
+
+static void push(struct wait_list *list, struct waiter *waiter)
+{
+    waiter->list = list;
+    waiter->at = &list->first;
+    waiter->next = list->first;
+    if (list->first)
+        list->first->at = &waiter->next;
+    list->first = waiter;
+}
+
+/* ---- orphans (design 2.9) ---- */
+
+static void mark_done(struct ledger_request *request)
+{
+    struct arena arena = *request->arena;
+    struct engine *engine = request->user;
+    engine_request_ended(engine);
+    arena_release(&arena);
+}
+
+static void mark(struct engine *engine, const struct ledger_mark *mark)
+{
+    struct arena arena;
+    arena_init(&arena);
+    struct {
+        struct ledger_request request;
+        struct arena arena;
+    } *box = arena_zero(&arena, sizeof *box);
+    box->request.command = LEDGER_MARK;
+    box->request.mark = *mark;
+    box->request.mark.operation = arena_copy_text(&arena, mark->operation);
+    box->request.user = engine;
+    box->request.done = mark_done;
+    box->arena = arena;
+    box->request.arena = &box->arena;
+    engine_submit(engine, &box->request);
+}
+
+void engine_delivered(struct engine *engine, const struct operation *op)
+{
+    /* Only the repeat rule asks (2.2.5); other calls are spared the write. */
+    if (op->key_source == KEY_SOURCE_REPEAT && !op->delivered && state_terminal(op->state) && op->id[0])
+        mark(engine, &(struct ledger_mark){.operation = op->id, .delivered = true});
+}
+
+static void check_orphaned(struct engine *engine, struct wait_list *list, const char *id, bool holds)
+{
+    if (holds && list->had_waiter && !list->first && !list->orphaned) {
+        list->orphaned = true;
+        mark(engine, &(struct ledger_mark){.operation = id, .orphaned = true});
+    }
+}
+
+static void somebody_waits(struct engine *engine, struct wait_list *list, const char *id)
+{
+    list->had_waiter = true;
+    if (list->orphaned) {
+        list->orphaned = false;
+        mark(engine, &(struct ledger_mark){.operation = id, .not_orphaned = true});
+    }
+}
+
+static bool flight_holds(const struct flight *flight)
+{
+    return flight->tool && flight->tool->in_doubt == IN_DOUBT_HOLD && !state_terminal(flight->op.state);
+}
+
+/* ---- attaching ---- */
+
+static struct wait_list *list_of(struct engine *engine, const char *id)
+{
+    struct flight *flight = map_get(&engine->flights, id);
+    if (flight)
+        return &flight->callers;
+    struct wait_list *list = map_get(&engine->lists, id);
+    if (!list) {
+        list = mem_zero(sizeof *list);
+        memcpy(list->id, id, OPERATION_ID_SIZE);
+        map_put(&engine->lists, list->id, list);
+    }
+    return list;
+}
+
+void waiter_attach(struct waiter *waiter, const char *id)
+{
+    struct engine *engine = waiter->engine;
+    struct wait_list *list = list_of(engine, id);
+    waiter->admitting = NULL;
+    push(list, waiter);
+    somebody_waits(engine, list, id);
+    waiter->deadline.at_ms = engine_now(engine) + waiter->wait_ms;
+    heap_add(&engine->deadlines, &waiter->deadline);
+    engine_reschedule(engine);
+}
+
+static void drop_list_if_empty(struct engine *engine, struct wait_list *list)
+{
+    if (!list->first && list->id[0]) {
+        map_remove(&engine->lists, list->id);
+        free(list);
+    }
+}
+
+void callers_take_over(struct flight *flight)
+{
+    struct wait_list *list = map_remove(&flight->engine->lists, flight->op.id);
+    if (!list)
+        return;
+    flight->callers.had_waiter |= list->had_waiter;
+    flight->callers.orphaned |= list->orphaned;
+    while (list->first) {
+        struct waiter *waiter = list->first;
+        detach(waiter);
+        push(&flight->callers, waiter);
+    }
+    free(list);
+}
+
+/* ---- answering ---- */
+
+static struct engine_reply reply_of(const struct waiter *waiter, const struct operation *op, const struct tool *tool)
+{
+    return (struct engine_reply){
+        .kind = REPLY_OPERATION,
+        .op = op,
+        .tool = tool,
+        .replayed = waiter->replayed,
+        .other_arguments = waiter->other_arguments,
+        .err = &no_error,
+    };
+}
+
+void callers_tell(struct flight *flight)
+{
+    if (!flight->callers.first || !operation_settled(&flight->durable))
+        return;
+    struct operation op = flight->durable;
+    if (flight->full_result.p)
+        op.result = flight->full_result;
+    while (flight->callers.first) {
+        struct engine_reply reply = reply_of(flight->callers.first, &op, flight->tool);
+        waiter_reply(flight->callers.first, &reply);
+    }
+}
+
+void callers_leave(struct flight *flight)
+{
+    struct engine *engine = flight->engine;
+    while (engine->stopping && flight->callers.first) {
+        struct engine_reply reply = reply_of(flight->callers.first, &flight->durable, flight->tool);
+        reply.waited_out = true;
+        waiter_reply(flight->callers.first, &reply);
+    }
+    if (!flight->callers.first)
+        return;
+    struct wait_list *list = mem_zero(sizeof *list);
+    memcpy(list->id, flight->op.id, OPERATION_ID_SIZE);
+    list->had_waiter = true;
+    while (flight->callers.first) {
+        struct waiter *waiter = flight->callers.first;
+        detach(waiter);
+        push(list, waiter);
+    }
+    map_put(&engine->lists, list->id, list);
+}
+
+/* The wait is over and the operation is not: the caller gets its state now. */
+struct late {
+    struct ledger_request request;
+    struct arena arena;
+    struct waiter *waiter;
+};
+
+static void late_done(struct ledger_request *request)
+{
+    struct late *late = request->user;
+    struct waiter *waiter = late->waiter;
+    struct engine *engine = waiter->engine;
+    engine_request_ended(engine);
+    struct engine_reply reply = {.kind = REPLY_UNAVAILABLE, .err = &request->err};
+    if (!request->code && request->get.op) {
+        struct operation *op = request->get.op;
+        reply = reply_of(waiter, op, registry_find(engine->registry, str_of(op->tool)));
+        reply.waited_out = true;
+    } else if (!request->code && request->get.tombstone) {
+        reply = (struct engine_reply){.kind = REPLY_EXPIRED, .tombstone = request->get.tombstone, .err = &no_error};
+    }
+    waiter_reply(waiter, &reply);
+    struct arena arena = late->arena;
+    arena_release(&arena);
+}
+
+static void answer_late(struct waiter *waiter, const char *id)
+{
+    struct arena arena;
+    arena_init(&arena);
+    struct late *late = arena_zero(&arena, sizeof *late);
+    late->waiter = waiter;
+    late->request.command = LEDGER_GET;
+    late->request.get.operation = arena_copy_text(&arena, id);
+    late->request.done = late_done;
+    late->request.user = late;
+    late->arena = arena;
+    late->request.arena = &late->arena;
+    engine_submit(waiter->engine, &late->request);
+}
+
+static void expire(struct waiter *waiter)
+{
+    struct engine *engine = waiter->engine;
+    struct wait_list *list = waiter->list;
+    if (list->id[0]) { /* asleep in the ledger */
+        char id[OPERATION_ID_SIZE];
+        memcpy(id, list->id, sizeof id);
+        detach(waiter);
+        drop_list_if_empty(engine, list);
+        answer_late(waiter, id);
+        return;
+    }
+    struct flight *flight = (struct flight *)((char *)list - offsetof(struct flight, callers));
+    struct engine_reply reply = reply_of(waiter, &flight->durable, flight->tool);
+    reply.waited_out = true;
+    detach(waiter);
+    check_orphaned(engine, list, flight->op.id, flight_holds(flight));
+    waiter_reply(waiter, &reply);
+}
+
+void waiters_expire(struct engine *engine, int64_t now_ms)
+{
+    for (;;) {
+        struct heap_node *node = heap_first(&engine->deadlines);
+        if (!node || node->at_ms > now_ms)
+            return;
+        heap_remove(&engine->deadlines, node);
+        expire((struct waiter *)((char *)node - offsetof(struct waiter, deadline)));
+    }
+}
+
+void waiters_answer_all(struct engine *engine)
+{
+    waiters_expire(engine, INT64_MAX);
+}
+
+void waiters_answer_sleeping(struct engine *engine)
+{
+    size_t at = 0;
+    struct wait_list *list;
+    while ((list = map_next(&engine->lists, &at))) {
+        expire(list->first); /* may drop the list: look again from the start */
+        at = 0;
+    }
+}
+
+void engine_caller_left(struct engine *engine, struct waiter *waiter)
+{
+    if (reads_cancel(engine->reads, waiter))
+        return;
+    struct wait_list *list = waiter->list;
+    if (!list) { /* its admission or a last look-up is on its way: the reply goes nowhere */
+        struct flight *flight = waiter->admitting;
+        if (flight)
+            flight->callers.had_waiter = true;
+        waiter->reply = NULL;
+        return;
+    }
+    struct flight *flight =
+        list->id[0] ? NULL : (struct flight *)((char *)list - offsetof(struct flight, callers));
+    waiter_free(waiter);
+    if (flight)
+        check_orphaned(engine, list, flight->op.id, flight_holds(flight));
+    else
+        drop_list_if_empty(engine, list);
+}
