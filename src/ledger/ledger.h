@@ -212,6 +212,7 @@ struct ledger_ops {
     void (*submit)(struct ledger *ledger, struct ledger_request *request);
     void (*poll)(struct ledger *ledger);
     void (*close)(struct ledger *ledger);
+    void (*wait)(struct ledger *ledger, int timeout_ms); /* NULL: poll always has all there is */
 };
 
 /* Embedded first in every implementation. */

@@ -1,1 +1,801 @@
-/* placeholder: to be written */
+/* The ledger in memory: the same answers as the SQLite one (test/contract), for tests and the simulator.
+ * Single-threaded; commands wait until the next poll, so that callers meet the same order of things as with a real
+ * ledger. Rows lie in an array ordered by id; sizes are those of a test, so claims and filters walk it. */
+#include "ledger/ledger.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+
+#define BUCKETS           1024 /* power of two */
+#define GET_INCIDENTS_MAX 16
+
+struct mem_row {
+    struct operation *op; /* in life */
+    int64_t n;            /* order of insertion */
+    struct arena life;    /* made anew at each transition */
+    struct arena history; /* texts of events and attempts */
+    struct event *events;
+    struct attempt *attempts;
+    size_t event_count, attempt_count;
+    struct mem_row *next_key, *next_call; /* same bucket, newer first */
+};
+
+struct mem_stone {
+    struct tombstone tombstone;
+    struct mem_stone *next_key;
+};
+
+struct mem_ledger {
+    struct ledger base;
+    struct ledger_request *waiting, **last;
+    size_t waiting_count;
+    struct ledger_request *refused; /* found the queue full: answered at the next poll */
+    struct arena arena;             /* tombstones, incidents, tokens */
+    struct mem_row **rows;          /* by id */
+    size_t row_count, row_room;
+    int64_t rows_made;
+    struct mem_row *by_key[BUCKETS], *by_call[BUCKETS];
+    struct mem_stone *stones[BUCKETS];
+    struct incident *incidents; /* by id */
+    size_t incident_count, incident_room;
+    struct token *tokens; /* by id */
+    size_t token_count, token_room;
+    int64_t by_state[STATE_COUNT];
+    int64_t commits, commands;
+};
+
+static size_t bucket(const struct digest *digest)
+{
+    return (size_t)((uint64_t)digest_int64(digest) & (BUCKETS - 1));
+}
+
+/* Room for one more item of size bytes in an array. */
+static void *room_for(void *items, size_t count, size_t *room, size_t bytes)
+{
+    if (count < *room)
+        return items;
+    *room = *room ? *room * 2 : 16;
+    return mem_grow(items, *room * bytes);
+}
+
+/* ---- rows ---- */
+
+/* First position whose id is not below. */
+static size_t position(const struct mem_ledger *ledger, const char *id)
+{
+    size_t low = 0, high = ledger->row_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(ledger->rows[middle]->op->id, id) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static struct mem_row *find_row(const struct mem_ledger *ledger, const char *id)
+{
+    size_t at = position(ledger, id);
+    return at < ledger->row_count && strcmp(ledger->rows[at]->op->id, id) == 0 ? ledger->rows[at] : NULL;
+}
+
+static void row_free(struct mem_row *row)
+{
+    arena_release(&row->life);
+    arena_release(&row->history);
+    free(row->events);
+    free(row->attempts);
+    free(row);
+}
+
+static void set_operation(struct mem_row *row, const struct operation *op)
+{
+    struct arena life;
+    arena_init(&life);
+    row->op = operation_copy(&life, op);
+    arena_release(&row->life);
+    row->life = life;
+}
+
+static void add_event(struct mem_row *row, const struct event *event)
+{
+    row->events = mem_grow(row->events, (row->event_count + 1) * sizeof *row->events);
+    struct event *copy = &row->events[row->event_count++];
+    *copy = *event;
+    copy->actor = arena_copy_text(&row->history, event->actor);
+    copy->note = arena_copy_text(&row->history, event->note);
+}
+
+static void set_attempt(struct mem_row *row, const struct attempt *attempt)
+{
+    size_t at = 0;
+    while (at < row->attempt_count && strcmp(row->attempts[at].id, attempt->id) != 0)
+        at++;
+    if (at == row->attempt_count)
+        row->attempts = mem_grow(row->attempts, ++row->attempt_count * sizeof *row->attempts);
+    row->attempts[at] = *attempt;
+    row->attempts[at].provider_request_id = arena_copy_text(&row->history, attempt->provider_request_id);
+    row->attempts[at].detail = arena_copy_text(&row->history, attempt->detail);
+}
+
+static void insert_row(struct mem_ledger *ledger, const struct ledger_admit *admit)
+{
+    const struct operation *op = admit->admission.op;
+    struct mem_row *row = mem_zero(sizeof *row);
+    row->n = ++ledger->rows_made;
+    set_operation(row, op);
+    size_t at = position(ledger, op->id);
+    ledger->rows = room_for(ledger->rows, ledger->row_count, &ledger->row_room, sizeof *ledger->rows);
+    memmove(&ledger->rows[at + 1], &ledger->rows[at], (ledger->row_count - at) * sizeof *ledger->rows);
+    ledger->rows[at] = row;
+    ledger->row_count++;
+    row->next_key = ledger->by_key[bucket(&op->key_hash)];
+    ledger->by_key[bucket(&op->key_hash)] = row;
+    row->next_call = ledger->by_call[bucket(&op->fingerprint)];
+    ledger->by_call[bucket(&op->fingerprint)] = row;
+    add_event(row, &admit->event);
+    if (admit->attempt)
+        set_attempt(row, admit->attempt);
+    ledger->by_state[op->state]++;
+}
+
+static void remove_row(struct mem_ledger *ledger, struct mem_row *row)
+{
+    struct mem_row **link = &ledger->by_key[bucket(&row->op->key_hash)];
+    while (*link != row)
+        link = &(*link)->next_key;
+    *link = row->next_key;
+    link = &ledger->by_call[bucket(&row->op->fingerprint)];
+    while (*link != row)
+        link = &(*link)->next_call;
+    *link = row->next_call;
+    size_t at = position(ledger, row->op->id);
+    ledger->row_count--;
+    memmove(&ledger->rows[at], &ledger->rows[at + 1], (ledger->row_count - at) * sizeof *ledger->rows);
+    row_free(row);
+}
+
+static struct operation *copy_out(struct arena *arena, const struct operation *op, bool payload)
+{
+    struct operation shallow = *op;
+    if (!payload)
+        shallow.arguments = shallow.result = shallow.error = STR_NONE;
+    return operation_copy(arena, &shallow);
+}
+
+static struct tombstone *copy_stone(struct arena *arena, const struct tombstone *stone)
+{
+    struct tombstone *copy = arena_alloc(arena, sizeof *copy);
+    *copy = *stone;
+    copy->tenant = arena_copy_text(arena, stone->tenant);
+    copy->tool = arena_copy_text(arena, stone->tool);
+    copy->principal = arena_copy_text(arena, stone->principal);
+    copy->external_id = arena_copy_text(arena, stone->external_id);
+    return copy;
+}
+
+/* ---- admission ---- */
+
+/* The newest version under the key: a row, or a tombstone if that is newer. */
+static void newest_by_key(const struct mem_ledger *ledger, const struct digest *key_hash, const char *tenant,
+                          const char *tool, const struct operation **op, const struct tombstone **tombstone)
+{
+    *op = NULL;
+    *tombstone = NULL;
+    for (const struct mem_row *row = ledger->by_key[bucket(key_hash)]; row; row = row->next_key)
+        if (digest_equal(&row->op->key_hash, key_hash) && (!*op || row->op->key_version > (*op)->key_version))
+            *op = row->op;
+    int version = *op ? (*op)->key_version : 0;
+    for (const struct mem_stone *stone = ledger->stones[bucket(key_hash)]; stone; stone = stone->next_key) {
+        if (digest_equal(&stone->tombstone.key_hash, key_hash) && stone->tombstone.key_version > version) {
+            version = stone->tombstone.key_version;
+            *tombstone = &stone->tombstone;
+        }
+    }
+    if (*tombstone)
+        *op = NULL;
+    if (*op && !(text_equal((*op)->tenant, tenant) && text_equal((*op)->tool, tool)))
+        *op = NULL;
+    if (*tombstone && !(text_equal((*tombstone)->tenant, tenant) && text_equal((*tombstone)->tool, tool)))
+        *tombstone = NULL;
+}
+
+static bool same_caller(const struct operation *a, const struct operation *b)
+{
+    return text_equal(a->tool, b->tool) && text_equal(a->principal, b->principal) && text_equal(a->tenant, b->tenant);
+}
+
+static void gather(const struct mem_ledger *ledger, const struct admission *admission, struct admission_facts *facts)
+{
+    const struct operation *op = admission->op;
+    newest_by_key(ledger, &op->key_hash, op->tenant, op->tool, &facts->by_key, &facts->tombstone);
+    const struct mem_row *named = op->repeat_of ? find_row(ledger, op->repeat_of) : NULL;
+    if (named && text_equal(named->op->tenant, op->tenant))
+        facts->named = named->op;
+    if (admission_wants_repeats(admission)) {
+        const struct mem_row *row = ledger->by_call[bucket(&op->fingerprint)];
+        for (; row && facts->repeat_count < ADMISSION_CANDIDATES_MAX; row = row->next_call)
+            if (digest_equal(&row->op->fingerprint, &op->fingerprint) && same_caller(row->op, op) &&
+                admission_joins(admission, row->op, op->created_ms))
+                facts->repeats[facts->repeat_count++] = row->op;
+    }
+    if (!admission->hold_in_doubt)
+        return;
+    for (size_t i = 0; i < ledger->row_count && facts->in_doubt_count < ADMISSION_CANDIDATES_MAX; i++)
+        if (same_caller(ledger->rows[i]->op, op) && admission_doubts(admission, ledger->rows[i]->op))
+            facts->in_doubt[facts->in_doubt_count++] = ledger->rows[i]->op;
+}
+
+static enum err_code admit(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct ledger_admit *in = &request->admit;
+    struct operation *op = in->admission.op;
+    struct admission_facts facts = {0};
+    gather(ledger, &in->admission, &facts);
+    in->result = admission_decide(&in->admission, &facts, op->created_ms);
+    if (in->result.existing)
+        in->result.existing = operation_copy(request->arena, in->result.existing);
+    if (in->result.tombstone)
+        in->result.tombstone = copy_stone(request->arena, in->result.tombstone);
+    op->previous = arena_copy_text(request->arena, op->previous); /* may point into the row that it names */
+    if (in->result.verdict != VERDICT_NEW)
+        return ERR_NONE;
+    if (find_row(ledger, op->id))
+        return err_set(&request->err, ERR_INTERNAL, "operation %s exists already", op->id);
+    insert_row(ledger, in);
+    return ERR_NONE;
+}
+
+/* ---- transition ---- */
+
+/* An attempt's number is its own for ever. */
+static bool number_taken(const struct mem_row *row, const struct attempt *attempt)
+{
+    for (size_t i = 0; i < row->attempt_count; i++)
+        if (row->attempts[i].number == attempt->number && strcmp(row->attempts[i].id, attempt->id) != 0)
+            return true;
+    return false;
+}
+
+static enum err_code check_change(const struct ledger_transition *change, const struct mem_row *row, struct err *err)
+{
+    const struct operation *op = change->op;
+    if (!row)
+        return err_set(err, ERR_NOT_FOUND, "there is no operation %s", op->id);
+    if (row->op->rev != op->rev - 1)
+        return err_set(err, ERR_STALE, "%s is at version %lld, the change was made for version %lld", op->id,
+                       (long long)row->op->rev, (long long)op->rev - 1);
+    if (change->fence && !text_equal(change->fence, row->op->owner))
+        return err_set(err, ERR_STALE, "%s is no longer held by %s", op->id, change->fence);
+    for (size_t i = 0; i < change->attempt_count; i++)
+        if (number_taken(row, &change->attempts[i]))
+            return err_set(err, ERR_INTERNAL, "attempt %s has the number %d of another attempt", change->attempts[i].id,
+                           change->attempts[i].number);
+    return ERR_NONE;
+}
+
+/* The life fields of `to` onto the identity of the row. */
+static struct operation with_life(const struct operation *row, const struct operation *to)
+{
+    struct operation op = *to;
+    bool orphaned = row->orphaned && !state_terminal(to->state);
+    op.tenant = row->tenant, op.tool = row->tool, op.principal = row->principal, op.key = row->key;
+    op.key_hash = row->key_hash, op.base_hash = row->base_hash, op.fingerprint = row->fingerprint;
+    op.key_source = row->key_source, op.key_version = row->key_version;
+    op.canonical_version = row->canonical_version, op.policy_version = row->policy_version;
+    op.workflow = row->workflow, op.run = row->run, op.step = row->step, op.session = row->session;
+    op.call = row->call, op.trace = row->trace, op.repeat_of = row->repeat_of;
+    op.distinct_from = row->distinct_from, op.previous = row->previous, op.provider_key = row->provider_key;
+    op.arguments = row->arguments, op.created_ms = row->created_ms, op.not_before_ms = row->not_before_ms;
+    op.delivered = row->delivered, op.orphaned = orphaned;
+    return op;
+}
+
+static void add_incident(struct mem_ledger *ledger, const struct incident *incident)
+{
+    ledger->incidents =
+        room_for(ledger->incidents, ledger->incident_count, &ledger->incident_room, sizeof *ledger->incidents);
+    size_t at = ledger->incident_count++;
+    for (; at > 0 && strcmp(ledger->incidents[at - 1].id, incident->id) > 0; at--)
+        ledger->incidents[at] = ledger->incidents[at - 1];
+    struct incident *copy = &ledger->incidents[at];
+    *copy = *incident;
+    copy->tenant = arena_copy_text(&ledger->arena, incident->tenant);
+    copy->operation = arena_copy_text(&ledger->arena, incident->operation);
+    copy->note = arena_copy_text(&ledger->arena, incident->note);
+    copy->acknowledged_by = arena_copy_text(&ledger->arena, incident->acknowledged_by);
+}
+
+static enum err_code transition(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    const struct ledger_transition *change = &request->transition;
+    struct mem_row *row = find_row(ledger, change->op->id);
+    if (check_change(change, row, &request->err))
+        return request->err.code;
+    struct operation op = with_life(row->op, change->op);
+    ledger->by_state[row->op->state]--;
+    ledger->by_state[op.state]++;
+    set_operation(row, &op);
+    for (size_t i = 0; i < change->attempt_count; i++)
+        set_attempt(row, &change->attempts[i]);
+    for (size_t i = 0; i < change->event_count; i++)
+        add_event(row, &change->events[i]);
+    for (size_t i = 0; i < change->incident_count; i++)
+        add_incident(ledger, &change->incidents[i]);
+    return ERR_NONE;
+}
+
+/* ---- claims ---- */
+
+static int compare_due(const void *left, const void *right)
+{
+    const struct mem_row *a = *(struct mem_row *const *)left, *b = *(struct mem_row *const *)right;
+    bool a_ended = state_terminal(a->op->state), b_ended = state_terminal(b->op->state);
+    if (a_ended != b_ended)
+        return a_ended ? 1 : -1;
+    if (a->op->wake_at_ms != b->op->wake_at_ms)
+        return a->op->wake_at_ms < b->op->wake_at_ms ? -1 : 1;
+    return a->n < b->n ? -1 : 1;
+}
+
+static bool wanted(const struct ledger_claim *claim, const struct operation *op)
+{
+    if (claim->foreign)
+        return !state_terminal(op->state) && op->owner && !text_equal(op->owner, claim->owner);
+    return op->wake_at_ms > 0 && op->wake_at_ms <= claim->now_ms;
+}
+
+static bool claimable(const struct ledger_claim *claim, const struct operation *op)
+{
+    return claim->foreign || !op->owner || text_equal(op->owner, claim->owner) || op->lease_until_ms <= claim->now_ms;
+}
+
+static void earliest(int64_t *at, int64_t other)
+{
+    if (other > 0 && (*at == 0 || other < *at))
+        *at = other;
+}
+
+static void claim_row(struct ledger_claim *claim, struct mem_row *row, struct arena *arena)
+{
+    claim->former_owners[claim->count] = arena_copy_text(arena, row->op->owner);
+    struct operation op = *row->op;
+    op.owner = claim->owner;
+    op.lease_until_ms = op.wake_at_ms = claim->now_ms + claim->lease_ms;
+    set_operation(row, &op);
+    claim->ops[claim->count++] = copy_out(arena, row->op, true);
+}
+
+/* The earliest time after which another claim could find something: a due row that did not fit, the end of a lease that
+ * was in the way, or the next wake_at. */
+static void next_wake(const struct mem_ledger *ledger, struct ledger_claim *claim, int64_t held_until)
+{
+    int64_t after = claim->count == claim->limit || claim->foreign ? 0 : claim->now_ms;
+    claim->next_wake_ms = held_until;
+    for (size_t i = 0; i < ledger->row_count; i++)
+        if (ledger->rows[i]->op->wake_at_ms > after)
+            earliest(&claim->next_wake_ms, ledger->rows[i]->op->wake_at_ms);
+}
+
+static enum err_code claim_due(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct ledger_claim *claim = &request->claim;
+    if (claim->limit > LEDGER_CLAIM_MAX)
+        claim->limit = LEDGER_CLAIM_MAX;
+    claim->ops = arena_alloc(request->arena, (claim->limit + 1) * sizeof *claim->ops);
+    claim->former_owners = arena_alloc(request->arena, (claim->limit + 1) * sizeof *claim->former_owners);
+    claim->count = 0;
+    struct mem_row **due = mem_alloc((ledger->row_count + 1) * sizeof(struct mem_row *));
+    size_t due_count = 0;
+    for (size_t i = 0; i < ledger->row_count; i++)
+        if (wanted(claim, ledger->rows[i]->op))
+            due[due_count++] = ledger->rows[i];
+    qsort(due, due_count, sizeof(struct mem_row *), compare_due);
+    int64_t held_until = 0;
+    for (size_t i = 0; i < due_count && claim->count < claim->limit; i++) {
+        if (claimable(claim, due[i]->op))
+            claim_row(claim, due[i], request->arena);
+        else
+            earliest(&held_until, due[i]->op->lease_until_ms);
+    }
+    free(due);
+    next_wake(ledger, claim, held_until);
+    return ERR_NONE;
+}
+
+/* ---- marks, expiry ---- */
+
+static enum err_code mark(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    const struct ledger_mark *in = &request->mark;
+    struct mem_row *row = find_row(ledger, in->operation);
+    if (!row)
+        return ERR_NONE;
+    row->op->delivered |= in->delivered;
+    row->op->orphaned = (row->op->orphaned || in->orphaned) && !in->not_orphaned;
+    return ERR_NONE;
+}
+
+static void add_stone(struct mem_ledger *ledger, const struct operation *op, int64_t dropped_ms)
+{
+    struct tombstone stone = {
+        .tenant = op->tenant,
+        .tool = op->tool,
+        .principal = op->principal,
+        .key_hash = op->key_hash,
+        .key_version = op->key_version,
+        .fingerprint = op->fingerprint,
+        .canonical_version = op->canonical_version,
+        .key_source = op->key_source,
+        .state = op->state,
+        .completed_ms = op->completed_ms,
+        .dropped_ms = dropped_ms,
+        .external_id = op->external_id,
+    };
+    memcpy(stone.operation, op->id, sizeof stone.operation);
+    struct mem_stone *kept = arena_zero(&ledger->arena, sizeof *kept);
+    kept->tombstone = *copy_stone(&ledger->arena, &stone);
+    kept->next_key = ledger->stones[bucket(&op->key_hash)];
+    ledger->stones[bucket(&op->key_hash)] = kept;
+}
+
+static enum err_code expire(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    const struct ledger_expire *in = &request->expire;
+    struct mem_row *row = find_row(ledger, in->operation);
+    if (!row)
+        return err_set(&request->err, ERR_NOT_FOUND, "there is no operation %s", in->operation);
+    if (row->op->rev != in->rev)
+        return err_set(&request->err, ERR_STALE, "%s is at version %lld, not %lld", in->operation,
+                       (long long)row->op->rev, (long long)in->rev);
+    if (!state_terminal(row->op->state))
+        return err_set(&request->err, ERR_CONFLICT, "%s is %s: only what has ended can be dropped", in->operation,
+                       state_name(row->op->state));
+    add_stone(ledger, row->op, in->now_ms);
+    remove_row(ledger, row);
+    return ERR_NONE;
+}
+
+/* ---- queries ---- */
+
+static const struct tombstone *find_stone(const struct mem_ledger *ledger, const char *operation)
+{
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (const struct mem_stone *stone = ledger->stones[i]; stone; stone = stone->next_key)
+            if (strcmp(stone->tombstone.operation, operation) == 0)
+                return &stone->tombstone;
+    return NULL;
+}
+
+static struct incident copy_incident(struct arena *arena, const struct incident *incident)
+{
+    struct incident copy = *incident;
+    copy.tenant = arena_copy_text(arena, incident->tenant);
+    copy.operation = arena_copy_text(arena, incident->operation);
+    copy.note = arena_copy_text(arena, incident->note);
+    copy.acknowledged_by = arena_copy_text(arena, incident->acknowledged_by);
+    return copy;
+}
+
+static enum err_code get(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct ledger_get *in = &request->get;
+    in->op = NULL;
+    in->tombstone = NULL;
+    in->incidents = NULL;
+    in->incident_count = 0;
+    const struct mem_row *row = find_row(ledger, in->operation);
+    const struct tombstone *stone = row ? NULL : find_stone(ledger, in->operation);
+    const char *tenant = row ? row->op->tenant : stone ? stone->tenant : NULL;
+    if (!tenant || (in->tenant && !text_equal(tenant, in->tenant)))
+        return err_set(&request->err, ERR_NOT_FOUND, "there is no operation %s", in->operation);
+    if (row)
+        in->op = copy_out(request->arena, row->op, true);
+    else
+        in->tombstone = copy_stone(request->arena, stone);
+    in->incidents = arena_alloc(request->arena, GET_INCIDENTS_MAX * sizeof *in->incidents);
+    for (size_t i = 0; i < ledger->incident_count && in->incident_count < GET_INCIDENTS_MAX; i++)
+        if (strcmp(ledger->incidents[i].operation, in->operation) == 0)
+            in->incidents[in->incident_count++] = copy_incident(request->arena, &ledger->incidents[i]);
+    return ERR_NONE;
+}
+
+static enum err_code get_by_key(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct ledger_get_by_key *in = &request->get_by_key;
+    const struct operation *op;
+    const struct tombstone *stone;
+    newest_by_key(ledger, &in->key_hash, in->tenant, in->tool, &op, &stone);
+    in->op = op ? copy_out(request->arena, op, true) : NULL;
+    in->tombstone = stone ? copy_stone(request->arena, stone) : NULL;
+    if (!op && !stone)
+        return err_set(&request->err, ERR_NOT_FOUND, "%s has no operation under this key", in->tool);
+    return ERR_NONE;
+}
+
+static bool list_wants(const struct ledger_list *list, const struct operation *op)
+{
+    return (!list->states || (list->states & 1u << op->state)) &&
+           (!list->tenant || text_equal(list->tenant, op->tenant)) &&
+           (!list->tool || text_equal(list->tool, op->tool)) && (!list->run || text_equal(list->run, op->run)) &&
+           (!list->principal || text_equal(list->principal, op->principal));
+}
+
+static enum err_code list_rows(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct ledger_list *list = &request->list;
+    if (list->limit > LEDGER_LIST_MAX)
+        list->limit = LEDGER_LIST_MAX;
+    list->count = 0;
+    list->next = NULL;
+    list->ops = arena_alloc(request->arena, (list->limit + 1) * sizeof *list->ops);
+    /* [from, to) in the order of ids, walked upwards or downwards */
+    size_t from = 0, to = ledger->row_count;
+    if (list->before && list->oldest_first) {
+        from = position(ledger, list->before);
+        from += from < to && strcmp(ledger->rows[from]->op->id, list->before) == 0;
+    } else if (list->before) {
+        to = position(ledger, list->before);
+    }
+    const struct operation *last = NULL;
+    for (size_t seen = 0; seen < to - from; seen++) {
+        const struct operation *op = ledger->rows[list->oldest_first ? from + seen : to - 1 - seen]->op;
+        if (list->run && !text_equal(list->run, op->run))
+            continue;
+        if (seen == LEDGER_SCAN_MAX || list->count == list->limit) {
+            list->next = last ? arena_copy_text(request->arena, last->id) : NULL;
+            break;
+        }
+        last = op;
+        if (list_wants(list, op))
+            list->ops[list->count++] = copy_out(request->arena, op, list->with_payload);
+    }
+    return ERR_NONE;
+}
+
+static enum err_code events(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct ledger_events *out = &request->events;
+    const struct mem_row *row = find_row(ledger, out->operation);
+    if (!row)
+        return err_set(&request->err, ERR_NOT_FOUND, "there is no operation %s", out->operation);
+    out->count = row->event_count < LEDGER_HISTORY_MAX ? row->event_count : LEDGER_HISTORY_MAX;
+    out->events = arena_alloc(request->arena, (out->count + 1) * sizeof *out->events);
+    for (size_t i = 0; i < out->count; i++) {
+        out->events[i] = row->events[row->event_count - out->count + i];
+        out->events[i].actor = arena_copy_text(request->arena, out->events[i].actor);
+        out->events[i].note = arena_copy_text(request->arena, out->events[i].note);
+    }
+    return ERR_NONE;
+}
+
+static int compare_attempts(const void *left, const void *right)
+{
+    return ((const struct attempt *)left)->number - ((const struct attempt *)right)->number;
+}
+
+static enum err_code attempts(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct ledger_attempts *out = &request->attempts;
+    const struct mem_row *row = find_row(ledger, out->operation);
+    if (!row)
+        return err_set(&request->err, ERR_NOT_FOUND, "there is no operation %s", out->operation);
+    if (row->attempt_count)
+        qsort(row->attempts, row->attempt_count, sizeof *row->attempts, compare_attempts);
+    out->count = row->attempt_count < LEDGER_HISTORY_MAX ? row->attempt_count : LEDGER_HISTORY_MAX;
+    out->attempts = arena_alloc(request->arena, (out->count + 1) * sizeof *out->attempts);
+    for (size_t i = 0; i < out->count; i++) {
+        struct attempt *copy = &out->attempts[i];
+        *copy = row->attempts[row->attempt_count - out->count + i];
+        copy->provider_request_id = arena_copy_text(request->arena, copy->provider_request_id);
+        copy->detail = arena_copy_text(request->arena, copy->detail);
+    }
+    return ERR_NONE;
+}
+
+/* ---- incidents ---- */
+
+static enum err_code incidents(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct ledger_incidents *out = &request->incidents;
+    if (out->limit > LEDGER_LIST_MAX)
+        out->limit = LEDGER_LIST_MAX;
+    out->count = 0;
+    out->next = NULL;
+    out->incidents = arena_alloc(request->arena, (out->limit + 1) * sizeof *out->incidents);
+    const struct incident *last = NULL;
+    size_t seen = 0;
+    for (size_t i = ledger->incident_count; i-- > 0;) {
+        const struct incident *incident = &ledger->incidents[i];
+        bool passed = out->before && strcmp(incident->id, out->before) >= 0;
+        if (passed || (out->open_only && incident->acknowledged_ms > 0))
+            continue;
+        if (seen++ == LEDGER_SCAN_MAX || out->count == out->limit) {
+            out->next = last ? arena_copy_text(request->arena, last->id) : NULL;
+            break;
+        }
+        last = incident;
+        if (!out->tenant || text_equal(out->tenant, incident->tenant))
+            out->incidents[out->count++] = copy_incident(request->arena, incident);
+    }
+    return ERR_NONE;
+}
+
+static enum err_code acknowledge(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct ledger_acknowledge *in = &request->acknowledge;
+    for (size_t i = 0; i < ledger->incident_count; i++) {
+        struct incident *incident = &ledger->incidents[i];
+        if (strcmp(incident->id, in->incident) != 0 || (in->tenant && !text_equal(in->tenant, incident->tenant)))
+            continue;
+        if (incident->acknowledged_ms == 0) {
+            incident->acknowledged_by = arena_copy_text(&ledger->arena, in->by);
+            incident->acknowledged_ms = in->now_ms;
+        }
+        in->result = copy_incident(request->arena, incident);
+        return ERR_NONE;
+    }
+    return err_set(&request->err, ERR_NOT_FOUND, "there is no incident %s", in->incident);
+}
+
+/* ---- tokens ---- */
+
+static struct token copy_token(struct arena *arena, const struct token *token)
+{
+    struct token copy = *token;
+    copy.id = arena_copy_text(arena, token->id);
+    copy.tenant = arena_copy_text(arena, token->tenant);
+    copy.principal = arena_copy_text(arena, token->principal);
+    return copy;
+}
+
+static enum err_code token_add(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct token token = copy_token(&ledger->arena, &request->token.token);
+    ledger->tokens = room_for(ledger->tokens, ledger->token_count, &ledger->token_room, sizeof *ledger->tokens);
+    size_t at = ledger->token_count++;
+    for (; at > 0 && strcmp(ledger->tokens[at - 1].id, token.id) > 0; at--)
+        ledger->tokens[at] = ledger->tokens[at - 1];
+    ledger->tokens[at] = token;
+    return ERR_NONE;
+}
+
+static enum err_code token_find(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct token *in = &request->token.token;
+    for (size_t i = 0; i < ledger->token_count; i++) {
+        if (digest_equal(&ledger->tokens[i].secret_hash, &in->secret_hash)) {
+            *in = copy_token(request->arena, &ledger->tokens[i]);
+            return ERR_NONE;
+        }
+    }
+    return err_set(&request->err, ERR_NOT_FOUND, "there is no such token");
+}
+
+static enum err_code token_list(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct ledger_token_list *out = &request->token_list;
+    out->count = ledger->token_count;
+    out->tokens = arena_alloc(request->arena, (out->count + 1) * sizeof *out->tokens);
+    for (size_t i = 0; i < out->count; i++)
+        out->tokens[i] = copy_token(request->arena, &ledger->tokens[i]);
+    return ERR_NONE;
+}
+
+static enum err_code token_revoke(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct token *in = &request->token.token;
+    for (size_t i = 0; i < ledger->token_count; i++) {
+        if (strcmp(ledger->tokens[i].id, in->id) != 0)
+            continue;
+        if (ledger->tokens[i].revoked_ms == 0)
+            ledger->tokens[i].revoked_ms = in->revoked_ms;
+        *in = copy_token(request->arena, &ledger->tokens[i]);
+        return ERR_NONE;
+    }
+    return err_set(&request->err, ERR_NOT_FOUND, "there is no token %s", in->id);
+}
+
+static enum err_code stats(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct ledger_stats *out = &request->stats;
+    *out = (struct ledger_stats){.commits = ledger->commits, .commands = ledger->commands};
+    memcpy(out->by_state, ledger->by_state, sizeof out->by_state);
+    for (size_t i = 0; i < ledger->row_count; i++)
+        earliest(&out->oldest_unknown_ms, ledger->rows[i]->op->unknown_since_ms);
+    for (size_t i = 0; i < ledger->incident_count; i++)
+        out->open_incidents += ledger->incidents[i].acknowledged_ms == 0;
+    return ERR_NONE;
+}
+
+/* ---- the interface ---- */
+
+static enum err_code execute(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    switch (request->command) {
+    case LEDGER_ADMIT: return admit(ledger, request);
+    case LEDGER_TRANSITION: return transition(ledger, request);
+    case LEDGER_CLAIM_DUE: return claim_due(ledger, request);
+    case LEDGER_MARK: return mark(ledger, request);
+    case LEDGER_EXPIRE: return expire(ledger, request);
+    case LEDGER_GET: return get(ledger, request);
+    case LEDGER_GET_BY_KEY: return get_by_key(ledger, request);
+    case LEDGER_LIST: return list_rows(ledger, request);
+    case LEDGER_EVENTS: return events(ledger, request);
+    case LEDGER_ATTEMPTS: return attempts(ledger, request);
+    case LEDGER_INCIDENTS: return incidents(ledger, request);
+    case LEDGER_ACKNOWLEDGE: return acknowledge(ledger, request);
+    case LEDGER_TOKEN_ADD: return token_add(ledger, request);
+    case LEDGER_TOKEN_FIND: return token_find(ledger, request);
+    case LEDGER_TOKEN_LIST: return token_list(ledger, request);
+    case LEDGER_TOKEN_REVOKE: return token_revoke(ledger, request);
+    case LEDGER_STATS: return stats(ledger, request);
+    }
+    return err_set(&request->err, ERR_INTERNAL, "no such ledger command");
+}
+
+static void mem_submit(struct ledger *base, struct ledger_request *request)
+{
+    struct mem_ledger *ledger = (struct mem_ledger *)base;
+    if (ledger->waiting_count == LEDGER_QUEUE_MAX) {
+        request->code = err_set(&request->err, ERR_UNAVAILABLE, "the ledger has %d commands waiting: try again later",
+                                LEDGER_QUEUE_MAX);
+        request->next = ledger->refused;
+        ledger->refused = request;
+        return;
+    }
+    *ledger->last = request;
+    ledger->last = &request->next;
+    ledger->waiting_count++;
+}
+
+/* Executes what was submitted before the call; what done submits waits for the next poll. */
+static void mem_poll(struct ledger *base)
+{
+    struct mem_ledger *ledger = (struct mem_ledger *)base;
+    struct ledger_request *first = ledger->waiting, *refused = ledger->refused;
+    ledger->waiting = NULL;
+    ledger->last = &ledger->waiting;
+    ledger->waiting_count = 0;
+    ledger->refused = NULL;
+    for (struct ledger_request *request = first; request; request = request->next) {
+        request->code = execute(ledger, request);
+        ledger->commands++;
+    }
+    ledger->commits += first != NULL;
+    struct ledger_request *lists[] = {first, refused};
+    for (size_t i = 0; i < 2; i++) {
+        for (struct ledger_request *request = lists[i], *next; request; request = next) {
+            next = request->next; /* done may free the request */
+            request->next = NULL;
+            request->done(request);
+        }
+    }
+}
+
+static void mem_close(struct ledger *base)
+{
+    struct mem_ledger *ledger = (struct mem_ledger *)base;
+    while (ledger->waiting || ledger->refused)
+        mem_poll(base);
+    for (size_t i = 0; i < ledger->row_count; i++)
+        row_free(ledger->rows[i]);
+    free(ledger->rows);
+    free(ledger->incidents);
+    free(ledger->tokens);
+    arena_release(&ledger->arena);
+    free(ledger);
+}
+
+struct ledger *ledger_memory_new(struct env *env)
+{
+    static const struct ledger_ops ops = {mem_submit, mem_poll, mem_close, NULL};
+    struct mem_ledger *ledger = mem_zero(sizeof *ledger);
+    ledger->base.ops = &ops;
+    ledger->last = &ledger->waiting;
+    arena_init(&ledger->arena);
+    env->random(env, ledger->base.secret, sizeof ledger->base.secret);
+    return &ledger->base;
+}

@@ -1,0 +1,526 @@
+#include "ledger/sqlite_store.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FULL_ROW OPERATION_HEAD OPERATION_PAYLOAD
+
+static const char *const statement_texts[STATEMENT_COUNT] = {
+    [SQL_BEGIN] = "BEGIN IMMEDIATE",
+    [SQL_BEGIN_READ] = "BEGIN",
+    [SQL_COMMIT] = "COMMIT",
+    [SQL_ROLLBACK] = "ROLLBACK",
+    [SQL_COUNT] = "INSERT INTO counters (state, operations) VALUES (?1, ?2) "
+                  "ON CONFLICT (state) DO UPDATE SET operations = operations + ?2",
+
+    [SQL_OPERATION_BY_ID] = "SELECT " FULL_ROW " FROM operations WHERE id = ?1",
+    [SQL_OPERATION_BY_N] = "SELECT " FULL_ROW " FROM operations WHERE n = ?1",
+    [SQL_OPERATION_BY_KEY] =
+        "SELECT " FULL_ROW " FROM operations WHERE key_hash = ?1 ORDER BY key_version DESC LIMIT 1",
+    [SQL_REPEATS] = "SELECT " OPERATION_HEAD " FROM operations WHERE repeat_hash = ?1 ORDER BY n DESC LIMIT ?2",
+    [SQL_REPEATS_OF_RUN] = "SELECT " OPERATION_HEAD " FROM operations WHERE run = ?1 ORDER BY id DESC LIMIT ?2",
+    [SQL_IN_DOUBT] = "SELECT " OPERATION_HEAD " FROM operations "
+                     "WHERE in_doubt = 1 AND tenant = ?1 AND tool = ?2 AND principal = ?3 ORDER BY n LIMIT ?4",
+    [SQL_LIFE_BY_ID] = "SELECT n, rev, owner, state, orphaned, delivered FROM operations WHERE id = ?1",
+    [SQL_DUE] = "SELECT " FULL_ROW " FROM operations "
+                "WHERE open = ?1 AND wake_at_ms > 0 AND wake_at_ms <= ?2 AND (open = 1 OR wake_at_ms > 0) "
+                "ORDER BY wake_at_ms, n LIMIT ?3",
+    [SQL_FOREIGN] = "SELECT " FULL_ROW " FROM operations WHERE open = 1 AND owner IS NOT NULL AND owner IS NOT ?1 "
+                    "ORDER BY wake_at_ms, n LIMIT ?2",
+    [SQL_NEXT_WAKE] = "SELECT wake_at_ms FROM operations WHERE open = ?1 AND wake_at_ms > ?2 "
+                      "AND (open = 1 OR wake_at_ms > 0) ORDER BY wake_at_ms LIMIT 1",
+    [SQL_LIST_DOWN] = "SELECT " FULL_ROW " FROM operations WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
+    [SQL_LIST_UP] = "SELECT " FULL_ROW " FROM operations WHERE id > ?1 ORDER BY id LIMIT ?2",
+    [SQL_LIST_RUN_DOWN] = "SELECT " FULL_ROW " FROM operations WHERE id < ?1 AND run = ?3 ORDER BY id DESC LIMIT ?2",
+    [SQL_LIST_RUN_UP] = "SELECT " FULL_ROW " FROM operations WHERE id > ?1 AND run = ?3 ORDER BY id LIMIT ?2",
+    [SQL_LIST_IN_DOUBT_DOWN] = "SELECT " FULL_ROW " FROM operations INDEXED BY operations_in_doubt_id "
+                               "WHERE in_doubt = 1 AND id < ?1 ORDER BY id DESC LIMIT ?2",
+    [SQL_LIST_IN_DOUBT_UP] = "SELECT " FULL_ROW " FROM operations INDEXED BY operations_in_doubt_id "
+                             "WHERE in_doubt = 1 AND id > ?1 ORDER BY id LIMIT ?2",
+
+    [SQL_INSERT_OPERATION] =
+        "INSERT INTO operations (id, tenant, tool, principal, run, open, in_doubt, state, reason, rev, owner, "
+        "lease_until_ms, wake_at_ms, delivered, orphaned, key_hash, key_version, repeat_hash, fingerprint, base_hash, "
+        "key_source, canonical_version, key, policy_version, workflow, step, session, call, trace, repeat_of, "
+        "distinct_from, previous, provider_key, created_ms, not_before_ms, may_have_applied, attempts, lookups, tries, "
+        "first_sent_ms, last_sent_ms, unknown_since_ms, updated_ms, completed_ms, retries, absent_count, watch_next, "
+        "retain_until_ms, http_status, external_id, result_bytes, result_dropped, duplicate_seen, arguments, result, "
+        "error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+        "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [SQL_UPDATE_OPERATION] =
+        "UPDATE operations SET open = ?, in_doubt = ?, state = ?, reason = ?, rev = ?, owner = ?, lease_until_ms = ?, "
+        "wake_at_ms = ?, orphaned = ?, may_have_applied = ?, attempts = ?, lookups = ?, tries = ?, first_sent_ms = ?, "
+        "last_sent_ms = ?, unknown_since_ms = ?, updated_ms = ?, completed_ms = ?, retries = ?, absent_count = ?, "
+        "watch_next = ?, retain_until_ms = ?, http_status = ?, external_id = ?, result_bytes = ?, result_dropped = ?, "
+        "duplicate_seen = ?, result = ?, error = ? WHERE n = ?",
+    [SQL_CLAIM] = "UPDATE operations SET owner = ?2, lease_until_ms = ?3, wake_at_ms = ?3 WHERE n = ?1",
+    [SQL_MARK] = "UPDATE operations SET delivered = ?2, orphaned = ?3, in_doubt = ?4 WHERE n = ?1",
+    [SQL_DELETE_ATTEMPTS] = "DELETE FROM attempts WHERE operation = ?1",
+    [SQL_DELETE_EVENTS] = "DELETE FROM events WHERE operation = ?1",
+    [SQL_DELETE_OPERATION] = "DELETE FROM operations WHERE n = ?1",
+
+    [SQL_UPSERT_ATTEMPT] =
+        "INSERT INTO attempts (operation, " ATTEMPT_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (operation, number) DO UPDATE SET kind = excluded.kind, outcome = excluded.outcome, "
+        "started_ms = excluded.started_ms, finished_ms = excluded.finished_ms, http_status = excluded.http_status, "
+        "provider_request_id = excluded.provider_request_id, detail = excluded.detail WHERE id = excluded.id",
+    [SQL_INSERT_EVENT] = "INSERT INTO events (operation, " EVENT_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [SQL_ATTEMPTS] = "SELECT " ATTEMPT_COLUMNS " FROM attempts WHERE operation = ?1 ORDER BY number DESC LIMIT ?2",
+    [SQL_EVENTS] = "SELECT " EVENT_COLUMNS " FROM events WHERE operation = ?1 ORDER BY sequence DESC LIMIT ?2",
+    [SQL_INSERT_INCIDENT] = "INSERT INTO incidents (" INCIDENT_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    [SQL_INCIDENT_BY_ID] = "SELECT " INCIDENT_COLUMNS " FROM incidents WHERE id = ?1",
+    [SQL_INCIDENTS_OF] = "SELECT " INCIDENT_COLUMNS " FROM incidents WHERE operation = ?1 ORDER BY id LIMIT ?2",
+    [SQL_INCIDENTS] = "SELECT " INCIDENT_COLUMNS " FROM incidents WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
+    [SQL_INCIDENTS_OPEN] = "SELECT " INCIDENT_COLUMNS " FROM incidents WHERE id < ?1 AND acknowledged_ms = 0 "
+                           "ORDER BY id DESC LIMIT ?2",
+    [SQL_ACKNOWLEDGE] = "UPDATE incidents SET acknowledged_by = ?2, acknowledged_ms = ?3 WHERE id = ?1",
+    [SQL_INSERT_TOMBSTONE] =
+        "INSERT INTO tombstones (" TOMBSTONE_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [SQL_TOMBSTONE_BY_ID] = "SELECT " TOMBSTONE_COLUMNS " FROM tombstones WHERE operation = ?1",
+    [SQL_TOMBSTONE_BY_KEY] = "SELECT " TOMBSTONE_COLUMNS " FROM tombstones WHERE key_hash = ?1 AND key_version > ?2 "
+                             "ORDER BY key_version DESC LIMIT 1",
+    [SQL_INSERT_TOKEN] = "INSERT INTO principals (" TOKEN_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    [SQL_TOKEN_BY_ID] = "SELECT " TOKEN_COLUMNS " FROM principals WHERE id = ?1",
+    [SQL_TOKEN_BY_HASH] = "SELECT " TOKEN_COLUMNS " FROM principals WHERE secret_hash = ?1",
+    [SQL_TOKENS] = "SELECT " TOKEN_COLUMNS " FROM principals ORDER BY id",
+    [SQL_REVOKE_TOKEN] = "UPDATE principals SET revoked_ms = ?2 WHERE id = ?1",
+    [SQL_COUNTERS] = "SELECT state, operations FROM counters",
+    [SQL_OLDEST_UNKNOWN] = "SELECT unknown_since_ms FROM operations WHERE unknown_since_ms > 0 "
+                           "ORDER BY unknown_since_ms LIMIT 1",
+    [SQL_OPEN_INCIDENTS] = "SELECT count(*) FROM incidents WHERE acknowledged_ms = 0",
+};
+
+/* ---- what went wrong ---- */
+
+static bool no_space(sqlite3 *db, int rc)
+{
+    int error = (rc & 0xff) == SQLITE_IOERR ? sqlite3_system_errno(db) : 0;
+    return (rc & 0xff) == SQLITE_FULL || error == ENOSPC || error == EDQUOT;
+}
+
+enum err_code store_describe(sqlite3 *db, const char *name, int rc, enum store_fault *fault, struct err *err)
+{
+    static const char resume[] = "nothing was recorded, nothing was sent";
+    enum store_fault ignored;
+    fault = fault ? fault : &ignored;
+    *fault = FAULT_UNAVAILABLE;
+    if (no_space(db, rc))
+        return err_set(err, ERR_UNAVAILABLE, "the disk that holds %s is full: %s; free space and calls resume", name,
+                       resume);
+    switch (rc & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_PROTOCOL:
+        return err_set(err, ERR_UNAVAILABLE, "another process holds %s locked: %s; calls resume when it lets go", name,
+                       resume);
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+        return err_set(err, ERR_UNAVAILABLE,
+                       "%s can not be written (%s): %s; make file and folder writable for onced and calls resume", name,
+                       sqlite3_errstr(rc), resume);
+    case SQLITE_CANTOPEN:
+        return err_set(err, ERR_UNAVAILABLE, "%s or its -wal or -shm file can not be opened (%s): %s", name,
+                       strerror(sqlite3_system_errno(db)), resume);
+    case SQLITE_CORRUPT:
+        *fault = FAULT_CORRUPT;
+        return err_set(err, ERR_CORRUPT, "%s is damaged (%s): stop onced and restore the newest backup", name,
+                       sqlite3_errmsg(db));
+    case SQLITE_NOTADB:
+        *fault = FAULT_CORRUPT;
+        return err_set(err, ERR_CORRUPT, "%s is not a onced ledger, or its beginning is damaged: %s", name,
+                       sqlite3_errmsg(db));
+    case SQLITE_IOERR:
+        if (rc == SQLITE_IOERR_CORRUPTFS || rc == SQLITE_IOERR_DATA) {
+            *fault = FAULT_CORRUPT;
+            return err_set(err, ERR_CORRUPT, "%s is damaged (%s): stop onced and restore the newest backup", name,
+                           sqlite3_errstr(rc));
+        }
+        return err_set(err, ERR_UNAVAILABLE, "the disk that holds %s reports an error (%s, %s): %s", name,
+                       sqlite3_errstr(rc), strerror(sqlite3_system_errno(db)), resume);
+    case SQLITE_NOMEM:
+    case SQLITE_INTERRUPT: return err_set(err, ERR_UNAVAILABLE, "%s: %s: %s", name, sqlite3_errstr(rc), resume);
+    default: break;
+    }
+    *fault = FAULT_COMMAND;
+    return err_set(err, ERR_INTERNAL, "%s: %s (SQLite code %d)", name, sqlite3_errmsg(db), rc);
+}
+
+enum err_code store_failed(struct store *store, int rc, struct err *err)
+{
+    return store_describe(store->db, store->name, rc, &store->fault, err);
+}
+
+enum err_code store_strange(struct store *store, const char *what, struct err *err)
+{
+    store->fault = FAULT_COMMAND;
+    return err_set(err, ERR_INTERNAL, "%s holds a %s that this onced does not know: a newer one wrote it", store->name,
+                   what);
+}
+
+enum err_code store_may_write(const struct store *store, struct err *err)
+{
+    return store->refuse ? err_set(err, store->refuse->code, "%s", store->refuse->text) : ERR_NONE;
+}
+
+/* ---- statements ---- */
+
+sqlite3_stmt *store_prepare(struct store *store, enum statement which, struct err *err)
+{
+    sqlite3_stmt **statement = &store->statements[which];
+    if (*statement)
+        return *statement;
+    int rc = sqlite3_prepare_v3(store->db, statement_texts[which], -1, SQLITE_PREPARE_PERSISTENT, statement, NULL);
+    if (rc != SQLITE_OK) {
+        store_failed(store, rc, err);
+        return NULL;
+    }
+    return *statement;
+}
+
+enum err_code store_step(struct store *store, sqlite3_stmt *statement, bool *row, struct err *err)
+{
+    int rc = sqlite3_step(statement);
+    *row = rc == SQLITE_ROW;
+    if (rc == SQLITE_ROW)
+        return ERR_NONE;
+    enum err_code code = rc == SQLITE_DONE ? ERR_NONE : store_failed(store, rc, err);
+    sqlite3_reset(statement);
+    return code;
+}
+
+enum err_code store_run(struct store *store, sqlite3_stmt *statement, struct err *err)
+{
+    int rc = sqlite3_step(statement);
+    enum err_code code = rc == SQLITE_DONE ? ERR_NONE : store_failed(store, rc, err);
+    sqlite3_reset(statement);
+    return code;
+}
+
+static enum err_code run_plain(struct store *store, enum statement which, struct err *err)
+{
+    sqlite3_stmt *statement = store_prepare(store, which, err);
+    return statement ? store_run(store, statement, err) : err->code;
+}
+
+/* ---- transactions ---- */
+
+enum err_code store_begin(struct store *store, bool writing, struct err *err)
+{
+    store->fault = FAULT_NONE;
+    memset(store->moved, 0, sizeof store->moved);
+    return run_plain(store, writing ? SQL_BEGIN : SQL_BEGIN_READ, err);
+}
+
+/* One row per state that changed, whatever the number of commands. */
+static enum err_code write_counters(struct store *store, struct err *err)
+{
+    for (int state = 0; state < STATE_COUNT; state++) {
+        if (!store->moved[state])
+            continue;
+        sqlite3_stmt *statement = store_prepare(store, SQL_COUNT, err);
+        if (!statement)
+            return err->code;
+        sqlite3_bind_int(statement, 1, store->names.number[NAME_STATE][state]);
+        sqlite3_bind_int64(statement, 2, store->moved[state]);
+        if (store_run(store, statement, err))
+            return err->code;
+    }
+    return ERR_NONE;
+}
+
+enum err_code store_commit(struct store *store, struct err *err)
+{
+    if (write_counters(store, err) == 0)
+        run_plain(store, SQL_COMMIT, err);
+    if (err->code)
+        store_rollback(store);
+    return err->code;
+}
+
+void store_rollback(struct store *store)
+{
+    /* After some errors SQLite has rolled back by itself. A failure to roll back shows again at the next BEGIN. */
+    struct err ignored = {0};
+    enum store_fault fault = store->fault;
+    if (!sqlite3_get_autocommit(store->db))
+        run_plain(store, SQL_ROLLBACK, &ignored);
+    store->fault = fault;
+}
+
+static int count_frames(void *user, sqlite3 *db, const char *database, int frames)
+{
+    (void)db;
+    (void)database;
+    ((struct store *)user)->wal_frames = frames;
+    return SQLITE_OK;
+}
+
+void store_checkpoint(struct store *store)
+{
+    int frames = 0, copied = 0;
+    if (sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames, &copied) == SQLITE_OK &&
+        frames == copied)
+        store->wal_frames = 0;
+}
+
+/* ---- commands ---- */
+
+bool store_command_writes(enum ledger_command command)
+{
+    switch (command) {
+    case LEDGER_ADMIT:
+    case LEDGER_TRANSITION:
+    case LEDGER_CLAIM_DUE:
+    case LEDGER_MARK:
+    case LEDGER_EXPIRE:
+    case LEDGER_ACKNOWLEDGE:
+    case LEDGER_TOKEN_ADD:
+    case LEDGER_TOKEN_REVOKE: return true;
+    case LEDGER_GET:
+    case LEDGER_GET_BY_KEY:
+    case LEDGER_LIST:
+    case LEDGER_EVENTS:
+    case LEDGER_ATTEMPTS:
+    case LEDGER_INCIDENTS:
+    case LEDGER_TOKEN_FIND:
+    case LEDGER_TOKEN_LIST:
+    case LEDGER_STATS: return false;
+    }
+    return false;
+}
+
+static enum err_code execute(struct store *store, struct ledger_request *request)
+{
+    switch (request->command) {
+    case LEDGER_ADMIT: return store_admit(store, request);
+    case LEDGER_TRANSITION: return store_transition(store, request);
+    case LEDGER_CLAIM_DUE: return store_claim(store, request);
+    case LEDGER_MARK: return store_mark(store, request);
+    case LEDGER_EXPIRE: return store_expire(store, request);
+    case LEDGER_GET: return store_get(store, request);
+    case LEDGER_GET_BY_KEY: return store_get_by_key(store, request);
+    case LEDGER_LIST: return store_list(store, request);
+    case LEDGER_EVENTS: return store_events(store, request);
+    case LEDGER_ATTEMPTS: return store_attempts(store, request);
+    case LEDGER_INCIDENTS: return store_incidents(store, request);
+    case LEDGER_ACKNOWLEDGE: return store_acknowledge(store, request);
+    case LEDGER_TOKEN_ADD: return store_token_add(store, request);
+    case LEDGER_TOKEN_FIND: return store_token_find(store, request);
+    case LEDGER_TOKEN_LIST: return store_token_list(store, request);
+    case LEDGER_TOKEN_REVOKE: return store_token_revoke(store, request);
+    case LEDGER_STATS: return store_stats(store, request);
+    }
+    return err_set(&request->err, ERR_INTERNAL, "no such ledger command");
+}
+
+void store_execute(struct store *store, struct ledger_request *request)
+{
+    err_clear(&request->err);
+    request->code = execute(store, request);
+    if (request->code == ERR_INTERNAL && store->fault == FAULT_NONE)
+        store->fault = FAULT_COMMAND;
+    arena_reset(&store->scratch);
+}
+
+/* ---- connection ---- */
+
+enum err_code store_connect(const char *path, int flags, const char *name, sqlite3 **out, struct err *err)
+{
+    sqlite3 *db = NULL;
+    int rc = sqlite3_open_v2(path, &db, flags | SQLITE_OPEN_NOMUTEX, NULL);
+    if (rc == SQLITE_OK) {
+        sqlite3_extended_result_codes(db, 1);
+        sqlite3_busy_timeout(db, STORE_BUSY_MS);
+        *out = db;
+        return ERR_NONE;
+    }
+    int cause = db ? sqlite3_system_errno(db) : 0;
+    err_set(err, ERR_IO, "%s can not be opened: %s", name, cause ? strerror(cause) : sqlite3_errstr(rc));
+    sqlite3_close(db);
+    return ERR_IO;
+}
+
+/* SQLite would create it with the process's umask; its -wal and -shm files get the mode of this one. */
+static enum err_code create_file(const char *path, struct err *err)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 && errno == EEXIST)
+        return ERR_NONE;
+    if (fd < 0)
+        return err_set(err, ERR_IO, "%s can not be created: %s", path, strerror(errno));
+    close(fd);
+    return ERR_NONE;
+}
+
+static bool has_content(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && st.st_size > 0;
+}
+
+/* A ledger in a folder where no -shm file can be made can be read as it is, provided that nothing waits in a -wal file.
+ */
+static enum err_code connect_immutable(struct store *store, struct err *err)
+{
+    struct buf uri;
+    buf_init(&uri, 0);
+    buf_add_text(&uri, "file:");
+    for (const char *p = store->path; *p; p++) {
+        if (strchr("?#%", *p))
+            buf_printf(&uri, "%%%02X", (unsigned char)*p);
+        else
+            buf_add_char(&uri, *p);
+    }
+    buf_add_text(&uri, "?immutable=1");
+    sqlite3_close(store->db);
+    store->db = NULL;
+    enum err_code code = store_connect(uri.p, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, store->name, &store->db, err);
+    buf_release(&uri);
+    return code;
+}
+
+static enum err_code connect_read_only(struct store *store, struct err *err)
+{
+    if (access(store->path, F_OK) != 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no ledger at %s", store->path);
+    if (store_connect(store->path, SQLITE_OPEN_READONLY, store->name, &store->db, err))
+        return err->code;
+    if (sqlite3_exec(store->db, "SELECT 1 FROM sqlite_schema LIMIT 1", NULL, NULL, NULL) != SQLITE_CANTOPEN)
+        return ERR_NONE;
+    char *wal = sqlite3_mprintf("%s-wal", store->path);
+    bool waits = has_content(wal);
+    sqlite3_free(wal);
+    return waits ? ERR_NONE : connect_immutable(store, err);
+}
+
+static enum err_code connect_writable(struct store *store, struct err *err)
+{
+    if (create_file(store->path, err) ||
+        store_connect(store->path, SQLITE_OPEN_READWRITE, store->name, &store->db, err))
+        return err->code;
+    if (sqlite3_db_readonly(store->db, "main") == 1)
+        return err_set(err, ERR_IO, "%s is read-only: make the file writable for the user that runs onced",
+                       store->path);
+    return ERR_NONE;
+}
+
+static enum err_code exec(struct store *store, const char *sql, struct err *err)
+{
+    int rc = sqlite3_exec(store->db, sql, NULL, NULL, NULL);
+    return rc == SQLITE_OK ? ERR_NONE : store_failed(store, rc, err);
+}
+
+static enum err_code configure(struct store *store, struct err *err)
+{
+    /* WAL journal with fsync at each commit; checkpoints are called by sqlite.c between batches. */
+    char text[256];
+    snprintf(text, sizeof text,
+             "PRAGMA cache_size = -%d; PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA mmap_size = 0; "
+             "PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF;",
+             STORE_CACHE_KIB);
+    sqlite3_db_config(store->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_wal_hook(store->db, count_frames, store); /* also switches automatic checkpoints off */
+    return exec(store, text, err);
+}
+
+/* A write-ahead log that grew during a long backup is cut to this size when it starts over. */
+static enum err_code use_wal(struct store *store, struct err *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(store->db, "PRAGMA journal_mode = WAL", -1, &statement, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(statement);
+    if (rc != SQLITE_ROW)
+        store_failed(store, rc, err);
+    else if (sqlite3_stricmp((const char *)sqlite3_column_text(statement, 0), "wal") != 0)
+        err_set(err, ERR_IO, "the file system that holds %s does not support SQLite's write-ahead log", store->name);
+    sqlite3_finalize(statement);
+    if (err->code)
+        return err->code;
+    return exec(store, "PRAGMA journal_size_limit = 67108864", err);
+}
+
+static enum err_code read_secret(struct store *store, unsigned char secret[LEDGER_SECRET_BYTES], struct err *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(store->db, "SELECT value FROM meta WHERE name = 'secret'", -1, &statement, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(statement);
+    if (rc == SQLITE_ROW && sqlite3_column_bytes(statement, 0) == LEDGER_SECRET_BYTES)
+        memcpy(secret, sqlite3_column_blob(statement, 0), LEDGER_SECRET_BYTES);
+    else if (rc == SQLITE_ROW || rc == SQLITE_DONE)
+        err_set(err, ERR_CORRUPT, "%s has lost its secret (table meta): restore the newest backup", store->name);
+    else
+        store_failed(store, rc, err);
+    sqlite3_finalize(statement);
+    return err->code;
+}
+
+static void sync_folder(const char *path)
+{
+    char *folder = mem_copy_text(path);
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = '\0';
+    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+    free(folder);
+}
+
+enum err_code store_open(struct store *store, const struct store_options *options, struct env *env,
+                         unsigned char secret[LEDGER_SECRET_BYTES], struct err *err)
+{
+    struct err own = {0};
+    err = err ? err : &own;
+    *store = (struct store){.path = mem_copy_text(options->path), .read_only = options->read_only};
+    const char *slash = strrchr(store->path, '/');
+    store->name = slash ? slash + 1 : store->path;
+    arena_init(&store->scratch);
+    bool fresh = !options->read_only && !has_content(store->path);
+    if (options->read_only ? connect_read_only(store, err) : connect_writable(store, err))
+        goto out;
+    if (configure(store, err) || store_migrate(store, env, err))
+        goto out;
+    if (!options->read_only && use_wal(store, err))
+        goto out;
+    if (read_secret(store, secret, err))
+        goto out;
+    if (fresh)
+        sync_folder(store->path);
+out:
+    if (err->code)
+        store_release(store);
+    return err->code;
+}
+
+void store_release(struct store *store)
+{
+    for (int i = 0; i < STATEMENT_COUNT; i++)
+        sqlite3_finalize(store->statements[i]);
+    sqlite3_close(store->db);
+    arena_release(&store->scratch);
+    free(store->path);
+    *store = (struct store){0};
+}
+
+int64_t store_file_bytes(const char *path)
+{
+    int64_t bytes = 0;
+    struct stat st;
+    char *wal = sqlite3_mprintf("%s-wal", path);
+    if (stat(path, &st) == 0)
+        bytes += st.st_size;
+    if (wal && stat(wal, &st) == 0)
+        bytes += st.st_size;
+    sqlite3_free(wal);
+    return bytes;
+}

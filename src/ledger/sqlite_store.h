@@ -1,0 +1,250 @@
+/* One connection to the ledger's SQLite file and the commands on it: single-threaded, synchronous, no queue (sqlite.c
+ * has that). A command runs within a transaction that its caller opened; it leaves no statement open. When it fails in
+ * a way that needs a roll-back, `fault` says how far the damage goes; logical refusals (stale, not found, …) leave it
+ * alone. */
+#ifndef LEDGER_SQLITE_STORE_H
+#define LEDGER_SQLITE_STORE_H
+
+#include "ledger/ledger.h"
+
+#include <sqlite3.h>
+
+#define STORE_APPLICATION_ID 0x6f6e6364 /* "oncd" */
+#define STORE_SCHEMA_VERSION 1
+#define STORE_SMALL_BYTES    (16 << 20) /* files up to here are checked whole before they are used */
+#define STORE_CACHE_KIB      12288
+#define STORE_BUSY_MS        5000 /* how long another process may hold the write lock before a batch ends as unavailable */
+
+enum store_fault {
+    FAULT_NONE,
+    FAULT_COMMAND,     /* this command only: run the others of the batch without it */
+    FAULT_UNAVAILABLE, /* disk full, input/output error, busy: nothing can be written now */
+    FAULT_CORRUPT      /* the file is damaged */
+};
+
+/* Enumerations are stored as numbers that the table `names` ties to their texts, so that the order of the constants may
+ * change without touching stored rows. */
+enum name_kind {
+    NAME_STATE,
+    NAME_REASON,
+    NAME_CAUSE,
+    NAME_OUTCOME,
+    NAME_KEY_SOURCE,
+    NAME_ATTEMPT_KIND,
+    NAME_INCIDENT_KIND,
+    NAME_ROLE,
+    NAME_KINDS
+};
+#define NAME_VALUES_MAX 64
+
+struct store_names {
+    signed char number[NAME_KINDS][NAME_VALUES_MAX]; /* stored number of a constant */
+    signed char value[NAME_KINDS][NAME_VALUES_MAX];  /* constant of a stored number, -1 = none that we know */
+};
+
+/* Statements, prepared at first use and kept. The texts are in sqlite_store.c. */
+enum statement {
+    SQL_BEGIN,
+    SQL_BEGIN_READ,
+    SQL_COMMIT,
+    SQL_ROLLBACK,
+    SQL_COUNT,
+    /* operations, reading */
+    SQL_OPERATION_BY_ID,
+    SQL_OPERATION_BY_N,
+    SQL_OPERATION_BY_KEY,
+    SQL_REPEATS,
+    SQL_REPEATS_OF_RUN,
+    SQL_IN_DOUBT,
+    SQL_LIFE_BY_ID,
+    SQL_DUE,
+    SQL_FOREIGN,
+    SQL_NEXT_WAKE,
+    SQL_LIST_DOWN,
+    SQL_LIST_UP,
+    SQL_LIST_RUN_DOWN,
+    SQL_LIST_RUN_UP,
+    SQL_LIST_IN_DOUBT_DOWN,
+    SQL_LIST_IN_DOUBT_UP,
+    /* operations, writing */
+    SQL_INSERT_OPERATION,
+    SQL_UPDATE_OPERATION,
+    SQL_CLAIM,
+    SQL_MARK,
+    SQL_DELETE_ATTEMPTS,
+    SQL_DELETE_EVENTS,
+    SQL_DELETE_OPERATION,
+    /* the rest */
+    SQL_UPSERT_ATTEMPT,
+    SQL_INSERT_EVENT,
+    SQL_ATTEMPTS,
+    SQL_EVENTS,
+    SQL_INSERT_INCIDENT,
+    SQL_INCIDENT_BY_ID,
+    SQL_INCIDENTS_OF,
+    SQL_INCIDENTS,
+    SQL_INCIDENTS_OPEN,
+    SQL_ACKNOWLEDGE,
+    SQL_INSERT_TOMBSTONE,
+    SQL_TOMBSTONE_BY_ID,
+    SQL_TOMBSTONE_BY_KEY,
+    SQL_INSERT_TOKEN,
+    SQL_TOKEN_BY_ID,
+    SQL_TOKEN_BY_HASH,
+    SQL_TOKENS,
+    SQL_REVOKE_TOKEN,
+    SQL_COUNTERS,
+    SQL_OLDEST_UNKNOWN,
+    SQL_OPEN_INCIDENTS,
+    STATEMENT_COUNT
+};
+
+struct store {
+    sqlite3 *db;
+    char *path;
+    const char *name; /* file name within path, for messages */
+    bool read_only;
+    struct store_names names;
+    struct arena scratch;       /* emptied after each command */
+    enum store_fault fault;     /* of the command or transaction at hand */
+    const struct err *refuse;   /* not NULL: writing commands end with this error instead */
+    int64_t moved[STATE_COUNT]; /* change of the counters in this transaction */
+    int wal_frames;             /* in the write-ahead log after the last commit */
+    sqlite3_stmt *statements[STATEMENT_COUNT];
+};
+
+struct store_options {
+    const char *path;
+    bool read_only;
+};
+
+/* Opens or creates the file, migrates it forward, reads or makes the secret. No integrity check. On failure the store
+ * is released. */
+enum err_code store_open(struct store *store, const struct store_options *options, struct env *env,
+                         unsigned char secret[LEDGER_SECRET_BYTES], struct err *err);
+/* The last connection copies the (bounded) write-ahead log back and removes it, so that the file is complete by itself.
+ */
+void store_release(struct store *store);
+
+/* A bare connection to an existing file: for checks and backups. */
+enum err_code store_connect(const char *path, int flags, const char *name, sqlite3 **out, struct err *err);
+
+enum err_code store_begin(struct store *store, bool writing, struct err *err);
+enum err_code store_commit(struct store *store, struct err *err); /* rolls back when it fails */
+void store_rollback(struct store *store);
+
+/* Runs one command; sets request->code and request->err. */
+void store_execute(struct store *store, struct ledger_request *request);
+bool store_command_writes(enum ledger_command command);
+
+/* Copies the write-ahead log back as far as readers allow. Failure is no harm: the next one does it. */
+void store_checkpoint(struct store *store);
+int64_t store_file_bytes(const char *path);
+
+/* Verifies the whole file (table NULL) or one table with its indexes: every page, every index entry. ERR_CORRUPT with
+ * what is wrong, or the error that came between (ERR_UNAVAILABLE when a progress handler of the caller interrupted it).
+ */
+enum err_code store_check(sqlite3 *db, const char *name, const char *table, struct err *err);
+
+/* The same in a thread of its own with its own connection at low priority (sqlite_check.c), for files too large to
+ * check before use. damaged is called from that thread, at most once. */
+struct checker;
+struct checker *checker_start(const char *path, void (*damaged)(void *user, const struct err *err), void *user);
+/* Its read transaction keeps the write-ahead log from starting over: interrupts the check, which resumes a minute
+ * later. */
+void checker_yield(struct checker *checker);
+void checker_stop(struct checker *checker); /* NULL is fine */
+
+/* ---- shared by the parts of the store ---- */
+
+/* The prepared statement, reset. NULL on failure (fault and err are set). */
+sqlite3_stmt *store_prepare(struct store *store, enum statement which, struct err *err);
+/* Steps once and resets: for statements that return no rows. */
+enum err_code store_run(struct store *store, sqlite3_stmt *statement, struct err *err);
+/* Steps; *row tells whether there is one. On failure or at the end the statement is reset. */
+enum err_code store_step(struct store *store, sqlite3_stmt *statement, bool *row, struct err *err);
+/* Records what SQLite's result code means, as fault and as a text that says what to do. */
+enum err_code store_failed(struct store *store, int rc, struct err *err);
+enum err_code store_describe(sqlite3 *db, const char *name, int rc, enum store_fault *fault, struct err *err);
+/* A stored value that this program can not understand. */
+enum err_code store_strange(struct store *store, const char *what, struct err *err);
+/* ERR_NONE, or the error of store->refuse. */
+enum err_code store_may_write(const struct store *store, struct err *err);
+
+/* names (sqlite_schema.c) */
+enum err_code store_migrate(struct store *store, struct env *env, struct err *err);
+enum err_code store_names_load(struct store *store, bool may_add, struct err *err);
+
+/* rows (sqlite_rows.c). Column lists fit the decode functions. */
+#define OPERATION_HEAD                                                                                                 \
+    "n, id, tenant, tool, principal, run, state, reason, rev, owner, lease_until_ms, wake_at_ms, delivered, "          \
+    "orphaned, key_hash, key_version, fingerprint, base_hash, key_source, canonical_version, key, policy_version, "    \
+    "workflow, step, session, call, trace, repeat_of, distinct_from, previous, provider_key, created_ms, "             \
+    "not_before_ms, may_have_applied, attempts, lookups, tries, first_sent_ms, last_sent_ms, unknown_since_ms, "       \
+    "updated_ms, completed_ms, retries, absent_count, watch_next, retain_until_ms, http_status, external_id, "         \
+    "result_bytes, result_dropped, duplicate_seen"
+#define OPERATION_PAYLOAD ", arguments, result, error"
+#define ATTEMPT_COLUMNS   "number, id, kind, outcome, started_ms, finished_ms, http_status, provider_request_id, detail"
+#define EVENT_COLUMNS     "sequence, at_ms, cause, from_state, to_state, reason, attempt, actor, note"
+#define INCIDENT_COLUMNS  "id, tenant, operation, kind, at_ms, note, acknowledged_by, acknowledged_ms"
+#define TOMBSTONE_COLUMNS                                                                                              \
+    "operation, tenant, tool, principal, key_hash, key_version, fingerprint, canonical_version, key_source, state, "   \
+    "completed_ms, dropped_ms, external_id"
+#define TOKEN_COLUMNS "id, secret_hash, tenant, principal, role, created_ms, expires_ms, revoked_ms"
+
+/* A row as operation in arena; arguments, result and error only with payload. Position in the file goes to *n unless
+ * NULL. */
+enum err_code row_operation(struct store *store, sqlite3_stmt *row, struct arena *arena, bool payload, int64_t *n,
+                            struct operation **out, struct err *err);
+enum err_code row_attempt(struct store *store, sqlite3_stmt *row, struct arena *arena, struct attempt *out,
+                          struct err *err);
+enum err_code row_event(struct store *store, sqlite3_stmt *row, struct arena *arena, struct event *out,
+                        struct err *err);
+enum err_code row_incident(struct store *store, sqlite3_stmt *row, struct arena *arena, struct incident *out,
+                           struct err *err);
+enum err_code row_tombstone(struct store *store, sqlite3_stmt *row, struct arena *arena, struct tombstone **out,
+                            struct err *err);
+enum err_code row_token(struct store *store, sqlite3_stmt *row, struct arena *arena, struct token *out,
+                        struct err *err);
+void bind_operation(struct store *store, sqlite3_stmt *statement, const struct operation *op);
+/* The life columns for SQL_UPDATE_OPERATION, in which n comes last. */
+void bind_life(struct store *store, sqlite3_stmt *statement, const struct operation *op, bool orphaned, int64_t n);
+void bind_attempt(struct store *store, sqlite3_stmt *statement, int64_t n, const struct attempt *attempt);
+void bind_event(struct store *store, sqlite3_stmt *statement, int64_t n, int64_t sequence, const struct event *event);
+void bind_incident(struct store *store, sqlite3_stmt *statement, const struct incident *incident);
+void bind_tombstone(struct store *store, sqlite3_stmt *statement, const struct operation *op, int64_t dropped_ms);
+void bind_token(struct store *store, sqlite3_stmt *statement, const struct token *token);
+void bind_text(sqlite3_stmt *statement, int column, const char *text); /* borrowed until the statement's next reset */
+bool operation_in_doubt(enum state state, bool orphaned);
+int64_t operation_repeat_hash(const struct operation *op);
+
+/* The statement's first row as an operation, if there is one; resets. */
+enum err_code read_operation(struct store *store, sqlite3_stmt *statement, struct arena *arena, bool payload,
+                             int64_t *n, struct operation **out, struct err *err);
+enum err_code read_tombstone(struct store *store, sqlite3_stmt *statement, struct arena *arena, struct tombstone **out,
+                             struct err *err);
+
+/* commands (sqlite_write.c, sqlite_query.c) */
+enum err_code store_admit(struct store *store, struct ledger_request *request);
+enum err_code store_transition(struct store *store, struct ledger_request *request);
+enum err_code store_claim(struct store *store, struct ledger_request *request);
+enum err_code store_mark(struct store *store, struct ledger_request *request);
+enum err_code store_expire(struct store *store, struct ledger_request *request);
+enum err_code store_acknowledge(struct store *store, struct ledger_request *request);
+enum err_code store_token_add(struct store *store, struct ledger_request *request);
+enum err_code store_token_revoke(struct store *store, struct ledger_request *request);
+enum err_code store_get(struct store *store, struct ledger_request *request);
+enum err_code store_get_by_key(struct store *store, struct ledger_request *request);
+enum err_code store_list(struct store *store, struct ledger_request *request);
+enum err_code store_events(struct store *store, struct ledger_request *request);
+enum err_code store_attempts(struct store *store, struct ledger_request *request);
+enum err_code store_incidents(struct store *store, struct ledger_request *request);
+enum err_code store_token_find(struct store *store, struct ledger_request *request);
+enum err_code store_token_list(struct store *store, struct ledger_request *request);
+enum err_code store_stats(struct store *store, struct ledger_request *request);
+/* The newest version under the key: the operation (with payload), or a tombstone if that is newer. */
+enum err_code store_newest_by_key(struct store *store, struct arena *arena, const struct digest *key_hash,
+                                  const char *tenant, const char *tool, struct operation **op,
+                                  struct tombstone **tombstone, struct err *err);
+
+#endif

@@ -1,0 +1,581 @@
+/* The commands that write. */
+#include "ledger/sqlite_store.h"
+
+/* How far candidates are searched: of one fingerprint, then (only if that was not enough) of the call's run. */
+#define REPEATS_SCAN_MAX 256
+#define DOUBT_SCAN_MAX   1000
+
+/* ---- admission ---- */
+
+enum err_code store_newest_by_key(struct store *store, struct arena *arena, const struct digest *key_hash,
+                                  const char *tenant, const char *tool, struct operation **op,
+                                  struct tombstone **tombstone, struct err *err)
+{
+    *op = NULL;
+    *tombstone = NULL;
+    sqlite3_stmt *by_key = store_prepare(store, SQL_OPERATION_BY_KEY, err);
+    sqlite3_stmt *stones = store_prepare(store, SQL_TOMBSTONE_BY_KEY, err);
+    if (!by_key || !stones)
+        return err->code;
+    sqlite3_bind_blob(by_key, 1, key_hash->b, DIGEST_BYTES, SQLITE_STATIC);
+    if (read_operation(store, by_key, arena, true, NULL, op, err))
+        return err->code;
+    sqlite3_bind_blob(stones, 1, key_hash->b, DIGEST_BYTES, SQLITE_STATIC);
+    sqlite3_bind_int(stones, 2, *op ? (*op)->key_version : 0);
+    if (read_tombstone(store, stones, arena, tombstone, err))
+        return err->code;
+    if (*tombstone)
+        *op = NULL;
+    /* The hash is over tenant and tool; a row of another tenant under it could only be damage. */
+    if (*op && !(text_equal((*op)->tenant, tenant) && text_equal((*op)->tool, tool)))
+        *op = NULL;
+    if (*tombstone && !(text_equal((*tombstone)->tenant, tenant) && text_equal((*tombstone)->tool, tool)))
+        *tombstone = NULL;
+    return ERR_NONE;
+}
+
+static bool same_call(const struct operation *a, const struct operation *b)
+{
+    return digest_equal(&a->fingerprint, &b->fingerprint) && text_equal(a->tool, b->tool) &&
+           text_equal(a->principal, b->principal) && text_equal(a->tenant, b->tenant);
+}
+
+/* Steps a bound statement over candidates and keeps the ones that matter, in scratch memory. *more: the scan ended at
+ * its limit, not at the end. */
+static enum err_code collect_repeats(struct store *store, sqlite3_stmt *rows, int scan_max,
+                                     const struct admission *admission, struct admission_facts *facts, bool *more,
+                                     struct err *err)
+{
+    int seen = 0;
+    bool found;
+    while (store_step(store, rows, &found, err) == 0 && found) {
+        struct operation *other;
+        seen++;
+        if (row_operation(store, rows, &store->scratch, false, NULL, &other, err))
+            break;
+        if (same_call(admission->op, other) && admission_joins(admission, other, admission->op->created_ms)) {
+            facts->repeats[facts->repeat_count++] = other;
+            if (facts->repeat_count == ADMISSION_CANDIDATES_MAX)
+                break;
+        }
+    }
+    sqlite3_reset(rows);
+    *more = seen == scan_max;
+    return err->code;
+}
+
+static enum err_code find_repeats(struct store *store, const struct admission *admission, struct admission_facts *facts,
+                                  struct err *err)
+{
+    bool more;
+    sqlite3_stmt *rows = store_prepare(store, SQL_REPEATS, err);
+    if (!rows)
+        return err->code;
+    sqlite3_bind_int64(rows, 1, operation_repeat_hash(admission->op));
+    sqlite3_bind_int(rows, 2, REPEATS_SCAN_MAX);
+    if (collect_repeats(store, rows, REPEATS_SCAN_MAX, admission, facts, &more, err))
+        return err->code;
+    if (facts->repeat_count > 0 || !more || !admission->op->run)
+        return ERR_NONE;
+    /* Many runs make the same call: look within ours. */
+    if (!(rows = store_prepare(store, SQL_REPEATS_OF_RUN, err)))
+        return err->code;
+    bind_text(rows, 1, admission->op->run);
+    sqlite3_bind_int(rows, 2, LEDGER_SCAN_MAX);
+    return collect_repeats(store, rows, LEDGER_SCAN_MAX, admission, facts, &more, err);
+}
+
+static enum err_code find_in_doubt(struct store *store, const struct admission *admission,
+                                   struct admission_facts *facts, struct err *err)
+{
+    sqlite3_stmt *rows = store_prepare(store, SQL_IN_DOUBT, err);
+    if (!rows)
+        return err->code;
+    bind_text(rows, 1, admission->op->tenant);
+    bind_text(rows, 2, admission->op->tool);
+    bind_text(rows, 3, admission->op->principal);
+    sqlite3_bind_int(rows, 4, DOUBT_SCAN_MAX);
+    bool found;
+    while (store_step(store, rows, &found, err) == 0 && found) {
+        struct operation *other;
+        if (row_operation(store, rows, &store->scratch, false, NULL, &other, err))
+            break;
+        if (admission_doubts(admission, other)) {
+            facts->in_doubt[facts->in_doubt_count++] = other;
+            if (facts->in_doubt_count == ADMISSION_CANDIDATES_MAX)
+                break;
+        }
+    }
+    sqlite3_reset(rows);
+    return err->code;
+}
+
+static enum err_code find_named(struct store *store, const struct admission *admission, struct arena *arena,
+                                struct admission_facts *facts, struct err *err)
+{
+    struct operation *named;
+    sqlite3_stmt *by_id = store_prepare(store, SQL_OPERATION_BY_ID, err);
+    if (!by_id)
+        return err->code;
+    bind_text(by_id, 1, admission->op->repeat_of);
+    if (read_operation(store, by_id, arena, true, NULL, &named, err))
+        return err->code;
+    if (named && text_equal(named->tenant, admission->op->tenant))
+        facts->named = named;
+    return ERR_NONE;
+}
+
+static enum err_code gather(struct store *store, const struct admission *admission, struct arena *arena,
+                            struct admission_facts *facts, struct err *err)
+{
+    struct operation *by_key;
+    struct tombstone *tombstone;
+    const struct operation *op = admission->op;
+    if (store_newest_by_key(store, arena, &op->key_hash, op->tenant, op->tool, &by_key, &tombstone, err))
+        return err->code;
+    facts->by_key = by_key;
+    facts->tombstone = tombstone;
+    if (op->repeat_of && find_named(store, admission, arena, facts, err))
+        return err->code;
+    if (admission_wants_repeats(admission) && find_repeats(store, admission, facts, err))
+        return err->code;
+    return admission->hold_in_doubt ? find_in_doubt(store, admission, facts, err) : ERR_NONE;
+}
+
+static enum err_code insert_event(struct store *store, int64_t n, int64_t sequence, const struct event *event,
+                                  struct err *err)
+{
+    sqlite3_stmt *insert = store_prepare(store, SQL_INSERT_EVENT, err);
+    if (!insert)
+        return err->code;
+    bind_event(store, insert, n, sequence, event);
+    return store_run(store, insert, err);
+}
+
+static enum err_code put_attempt(struct store *store, int64_t n, const struct attempt *attempt, struct err *err)
+{
+    sqlite3_stmt *upsert = store_prepare(store, SQL_UPSERT_ATTEMPT, err);
+    if (!upsert)
+        return err->code;
+    bind_attempt(store, upsert, n, attempt);
+    if (store_run(store, upsert, err))
+        return err->code;
+    if (sqlite3_changes(store->db) != 1)
+        return err_set(err, ERR_INTERNAL, "attempt %s has the number %d of another attempt", attempt->id,
+                       attempt->number);
+    return ERR_NONE;
+}
+
+static enum err_code insert_operation(struct store *store, struct ledger_admit *admit, struct err *err)
+{
+    const struct operation *op = admit->admission.op;
+    sqlite3_stmt *insert = store_prepare(store, SQL_INSERT_OPERATION, err);
+    if (store_may_write(store, err) || !insert)
+        return err->code;
+    bind_operation(store, insert, op);
+    if (store_run(store, insert, err))
+        return err->code;
+    int64_t n = sqlite3_last_insert_rowid(store->db);
+    if (admit->attempt && put_attempt(store, n, admit->attempt, err))
+        return err->code;
+    store->moved[op->state]++;
+    return insert_event(store, n, op->rev * LEDGER_CHANGE_EVENTS_MAX, &admit->event, err);
+}
+
+/* Candidates were read without payload and into scratch memory: the one that is returned is read again, whole. */
+static enum err_code read_whole(struct store *store, const struct operation *candidate, struct arena *arena,
+                                const struct operation **out, struct err *err)
+{
+    struct operation *whole;
+    sqlite3_stmt *by_id = store_prepare(store, SQL_OPERATION_BY_ID, err);
+    if (!by_id)
+        return err->code;
+    bind_text(by_id, 1, candidate->id);
+    if (read_operation(store, by_id, arena, true, NULL, &whole, err) == 0)
+        *out = whole;
+    return err->code;
+}
+
+enum err_code store_admit(struct store *store, struct ledger_request *request)
+{
+    struct ledger_admit *admit = &request->admit;
+    struct admission_facts facts = {0};
+    struct err *err = &request->err;
+    admit->result = (struct admission_result){0};
+    if (gather(store, &admit->admission, request->arena, &facts, err))
+        return err->code;
+    struct admission_result result = admission_decide(&admit->admission, &facts, admit->admission.op->created_ms);
+    if (result.verdict == VERDICT_NEW && insert_operation(store, admit, err))
+        return err->code;
+    if (result.existing && result.existing != facts.by_key && result.existing != facts.named &&
+        read_whole(store, result.existing, request->arena, &result.existing, err))
+        return err->code;
+    admit->result = result;
+    return ERR_NONE;
+}
+
+/* ---- transition ---- */
+
+/* What compare-and-set and counters need of a row. */
+struct life {
+    int64_t n, rev;
+    bool owned; /* by the fence, or no fence was given */
+    enum state state;
+    bool orphaned, delivered;
+};
+
+static enum err_code read_life(struct store *store, const char *id, const char *fence, bool *found, struct life *life,
+                               struct err *err)
+{
+    sqlite3_stmt *row = store_prepare(store, SQL_LIFE_BY_ID, err);
+    if (!row)
+        return err->code;
+    bind_text(row, 1, id);
+    if (store_step(store, row, found, err) || !*found)
+        return err->code;
+    int number = sqlite3_column_int(row, 3);
+    int state = number >= 0 && number < NAME_VALUES_MAX ? store->names.value[NAME_STATE][number] : -1;
+    *life = (struct life){
+        .n = sqlite3_column_int64(row, 0),
+        .rev = sqlite3_column_int64(row, 1),
+        .owned = !fence || text_equal(fence, (const char *)sqlite3_column_text(row, 2)),
+        .state = state < 0 ? STATE_PLANNED : (enum state)state,
+        .orphaned = sqlite3_column_int(row, 4) != 0,
+        .delivered = sqlite3_column_int(row, 5) != 0,
+    };
+    sqlite3_reset(row);
+    return state < 0 ? store_strange(store, "state", err) : ERR_NONE;
+}
+
+static enum err_code check_change(const struct ledger_transition *change, bool found, const struct life *life,
+                                  struct err *err)
+{
+    const struct operation *op = change->op;
+    if (!found)
+        return err_set(err, ERR_NOT_FOUND, "there is no operation %s", op->id);
+    if (life->rev != op->rev - 1)
+        return err_set(err, ERR_STALE, "%s is at version %lld, the change was made for version %lld", op->id,
+                       (long long)life->rev, (long long)op->rev - 1);
+    if (!life->owned)
+        return err_set(err, ERR_STALE, "%s is no longer held by %s", op->id, change->fence);
+    return ERR_NONE;
+}
+
+static enum err_code write_life(struct store *store, const struct operation *op, const struct life *life,
+                                struct err *err)
+{
+    sqlite3_stmt *update = store_prepare(store, SQL_UPDATE_OPERATION, err);
+    if (!update)
+        return err->code;
+    bind_life(store, update, op, life->orphaned && !state_terminal(op->state), life->n);
+    store->moved[life->state]--;
+    store->moved[op->state]++;
+    return store_run(store, update, err);
+}
+
+static enum err_code insert_incident(struct store *store, const struct incident *incident, struct err *err)
+{
+    sqlite3_stmt *insert = store_prepare(store, SQL_INSERT_INCIDENT, err);
+    if (!insert)
+        return err->code;
+    bind_incident(store, insert, incident);
+    return store_run(store, insert, err);
+}
+
+enum err_code store_transition(struct store *store, struct ledger_request *request)
+{
+    const struct ledger_transition *change = &request->transition;
+    struct err *err = &request->err;
+    struct life life;
+    bool found;
+    if (read_life(store, change->op->id, change->fence, &found, &life, err) ||
+        check_change(change, found, &life, err) || store_may_write(store, err) ||
+        write_life(store, change->op, &life, err))
+        return err->code;
+    for (size_t i = 0; i < change->attempt_count; i++)
+        if (put_attempt(store, life.n, &change->attempts[i], err))
+            return err->code;
+    for (size_t i = 0; i < change->event_count; i++)
+        if (insert_event(store, life.n, change->op->rev * LEDGER_CHANGE_EVENTS_MAX + (int64_t)i, &change->events[i],
+                         err))
+            return err->code;
+    for (size_t i = 0; i < change->incident_count; i++)
+        if (insert_incident(store, &change->incidents[i], err))
+            return err->code;
+    return ERR_NONE;
+}
+
+/* ---- claims ---- */
+
+static bool claimable(const struct ledger_claim *claim, const struct operation *op)
+{
+    return claim->foreign || !op->owner || text_equal(op->owner, claim->owner) || op->lease_until_ms <= claim->now_ms;
+}
+
+/* Takes rows of a bound statement until the limit. Rows that another owner still holds are passed over; *held_until
+ * becomes the earliest end of their leases. */
+static enum err_code take_rows(struct store *store, sqlite3_stmt *rows, struct ledger_request *request, int64_t *places,
+                               int64_t *held_until)
+{
+    struct ledger_claim *claim = &request->claim;
+    struct err *err = &request->err;
+    bool found;
+    while (claim->count < claim->limit && store_step(store, rows, &found, err) == 0 && found) {
+        struct operation *op;
+        if (row_operation(store, rows, request->arena, true, &places[claim->count], &op, err))
+            break;
+        if (claimable(claim, op))
+            claim->ops[claim->count++] = op;
+        else if (*held_until == 0 || op->lease_until_ms < *held_until)
+            *held_until = op->lease_until_ms;
+    }
+    sqlite3_reset(rows);
+    return err->code;
+}
+
+static enum err_code find_claims(struct store *store, struct ledger_request *request, int64_t *places,
+                                 int64_t *held_until)
+{
+    struct ledger_claim *claim = &request->claim;
+    if (claim->foreign) {
+        sqlite3_stmt *rows = store_prepare(store, SQL_FOREIGN, &request->err);
+        if (!rows)
+            return request->err.code;
+        bind_text(rows, 1, claim->owner);
+        sqlite3_bind_int64(rows, 2, (int64_t)claim->limit);
+        return take_rows(store, rows, request, places, held_until);
+    }
+    for (int open = 1; open >= 0 && claim->count < claim->limit; open--) {
+        sqlite3_stmt *rows = store_prepare(store, SQL_DUE, &request->err);
+        if (!rows)
+            return request->err.code;
+        sqlite3_bind_int(rows, 1, open);
+        sqlite3_bind_int64(rows, 2, claim->now_ms);
+        sqlite3_bind_int64(rows, 3, LEDGER_SCAN_MAX);
+        if (take_rows(store, rows, request, places, held_until))
+            return request->err.code;
+    }
+    return ERR_NONE;
+}
+
+static enum err_code write_claims(struct store *store, struct ledger_request *request, const int64_t *places)
+{
+    struct ledger_claim *claim = &request->claim;
+    struct err *err = &request->err;
+    sqlite3_stmt *update = store_prepare(store, SQL_CLAIM, err);
+    if (!update)
+        return err->code;
+    const char *owner = arena_copy_text(request->arena, claim->owner);
+    int64_t until = claim->now_ms + claim->lease_ms;
+    for (size_t i = 0; i < claim->count; i++) {
+        struct operation *op = claim->ops[i];
+        claim->former_owners[i] = op->owner;
+        op->owner = owner;
+        op->lease_until_ms = op->wake_at_ms = until;
+        sqlite3_bind_int64(update, 1, places[i]);
+        bind_text(update, 2, owner);
+        sqlite3_bind_int64(update, 3, until);
+        if (store_run(store, update, err))
+            return err->code;
+    }
+    return ERR_NONE;
+}
+
+static void earliest(int64_t *at, int64_t other)
+{
+    if (other > 0 && (*at == 0 || other < *at))
+        *at = other;
+}
+
+/* The earliest time after which another claim could find something: a due row that did not fit, the end of a lease that
+ * was in the way, or the next wake_at. */
+static enum err_code next_wake(struct store *store, struct ledger_request *request, int64_t held_until)
+{
+    struct ledger_claim *claim = &request->claim;
+    bool full = claim->count == claim->limit;
+    earliest(&claim->next_wake_ms, held_until);
+    for (int open = 1; open >= 0; open--) {
+        bool found;
+        sqlite3_stmt *row = store_prepare(store, SQL_NEXT_WAKE, &request->err);
+        if (!row)
+            return request->err.code;
+        sqlite3_bind_int(row, 1, open);
+        sqlite3_bind_int64(row, 2, full || claim->foreign ? 0 : claim->now_ms);
+        if (store_step(store, row, &found, &request->err))
+            return request->err.code;
+        if (found)
+            earliest(&claim->next_wake_ms, sqlite3_column_int64(row, 0));
+        sqlite3_reset(row);
+    }
+    return ERR_NONE;
+}
+
+enum err_code store_claim(struct store *store, struct ledger_request *request)
+{
+    struct ledger_claim *claim = &request->claim;
+    if (store_may_write(store, &request->err))
+        return request->err.code;
+    if (claim->limit > LEDGER_CLAIM_MAX)
+        claim->limit = LEDGER_CLAIM_MAX;
+    claim->ops = arena_alloc(request->arena, (claim->limit + 1) * sizeof *claim->ops);
+    claim->former_owners = arena_alloc(request->arena, (claim->limit + 1) * sizeof *claim->former_owners);
+    int64_t *places = arena_alloc(&store->scratch, (claim->limit + 1) * sizeof *places);
+    claim->count = 0;
+    claim->next_wake_ms = 0;
+    int64_t held_until = 0;
+    if (find_claims(store, request, places, &held_until) || write_claims(store, request, places) ||
+        next_wake(store, request, held_until))
+        return request->err.code;
+    return ERR_NONE;
+}
+
+/* ---- marks, expiry ---- */
+
+enum err_code store_mark(struct store *store, struct ledger_request *request)
+{
+    const struct ledger_mark *mark = &request->mark;
+    struct err *err = &request->err;
+    struct life life;
+    bool found;
+    if (store_may_write(store, err) || read_life(store, mark->operation, NULL, &found, &life, err) || !found)
+        return err->code;
+    bool delivered = life.delivered || mark->delivered;
+    bool orphaned = (life.orphaned || mark->orphaned) && !mark->not_orphaned;
+    if (delivered == life.delivered && orphaned == life.orphaned)
+        return ERR_NONE;
+    sqlite3_stmt *update = store_prepare(store, SQL_MARK, err);
+    if (!update)
+        return err->code;
+    sqlite3_bind_int64(update, 1, life.n);
+    sqlite3_bind_int(update, 2, delivered);
+    sqlite3_bind_int(update, 3, orphaned);
+    sqlite3_bind_int(update, 4, operation_in_doubt(life.state, orphaned));
+    return store_run(store, update, err);
+}
+
+static enum err_code delete_row(struct store *store, int64_t n, struct err *err)
+{
+    static const enum statement deletes[] = {SQL_DELETE_ATTEMPTS, SQL_DELETE_EVENTS, SQL_DELETE_OPERATION};
+    for (size_t i = 0; i < sizeof deletes / sizeof *deletes; i++) {
+        sqlite3_stmt *statement = store_prepare(store, deletes[i], err);
+        if (!statement)
+            return err->code;
+        sqlite3_bind_int64(statement, 1, n);
+        if (store_run(store, statement, err))
+            return err->code;
+    }
+    return ERR_NONE;
+}
+
+enum err_code store_expire(struct store *store, struct ledger_request *request)
+{
+    const struct ledger_expire *expire = &request->expire;
+    struct err *err = &request->err;
+    struct operation *op;
+    int64_t n;
+    sqlite3_stmt *by_id = store_prepare(store, SQL_OPERATION_BY_ID, err);
+    if (store_may_write(store, err) || !by_id)
+        return err->code;
+    bind_text(by_id, 1, expire->operation);
+    if (read_operation(store, by_id, &store->scratch, false, &n, &op, err))
+        return err->code;
+    if (!op)
+        return err_set(err, ERR_NOT_FOUND, "there is no operation %s", expire->operation);
+    if (op->rev != expire->rev)
+        return err_set(err, ERR_STALE, "%s is at version %lld, not %lld", op->id, (long long)op->rev,
+                       (long long)expire->rev);
+    if (!state_terminal(op->state))
+        return err_set(err, ERR_CONFLICT, "%s is %s: only what has ended can be dropped", op->id,
+                       state_name(op->state));
+    sqlite3_stmt *insert = store_prepare(store, SQL_INSERT_TOMBSTONE, err);
+    if (!insert)
+        return err->code;
+    bind_tombstone(store, insert, op, expire->now_ms);
+    if (store_run(store, insert, err))
+        return err->code;
+    return delete_row(store, n, err);
+}
+
+/* ---- incidents, tokens ---- */
+
+enum err_code store_acknowledge(struct store *store, struct ledger_request *request)
+{
+    struct ledger_acknowledge *acknowledge = &request->acknowledge;
+    struct err *err = &request->err;
+    bool found;
+    sqlite3_stmt *row = store_prepare(store, SQL_INCIDENT_BY_ID, err);
+    if (store_may_write(store, err) || !row)
+        return err->code;
+    bind_text(row, 1, acknowledge->incident);
+    if (store_step(store, row, &found, err))
+        return err->code;
+    struct incident incident = {0};
+    if (found)
+        row_incident(store, row, request->arena, &incident, err);
+    sqlite3_reset(row);
+    if (err->code)
+        return err->code;
+    if (!found || (acknowledge->tenant && !text_equal(acknowledge->tenant, incident.tenant)))
+        return err_set(err, ERR_NOT_FOUND, "there is no incident %s", acknowledge->incident);
+    if (incident.acknowledged_ms == 0) {
+        sqlite3_stmt *update = store_prepare(store, SQL_ACKNOWLEDGE, err);
+        if (!update)
+            return err->code;
+        incident.acknowledged_by = arena_copy_text(request->arena, acknowledge->by);
+        incident.acknowledged_ms = acknowledge->now_ms;
+        bind_text(update, 1, acknowledge->incident);
+        bind_text(update, 2, acknowledge->by);
+        sqlite3_bind_int64(update, 3, acknowledge->now_ms);
+        if (store_run(store, update, err))
+            return err->code;
+    }
+    acknowledge->result = incident;
+    return ERR_NONE;
+}
+
+static enum err_code read_token(struct store *store, const char *id, struct arena *arena, bool *found,
+                                struct token *token, struct err *err)
+{
+    sqlite3_stmt *row = store_prepare(store, SQL_TOKEN_BY_ID, err);
+    if (!row)
+        return err->code;
+    bind_text(row, 1, id);
+    if (store_step(store, row, found, err) || !*found)
+        return err->code;
+    row_token(store, row, arena, token, err);
+    sqlite3_reset(row);
+    return err->code;
+}
+
+enum err_code store_token_add(struct store *store, struct ledger_request *request)
+{
+    struct err *err = &request->err;
+    sqlite3_stmt *insert = store_prepare(store, SQL_INSERT_TOKEN, err);
+    if (store_may_write(store, err) || !insert)
+        return err->code;
+    bind_token(store, insert, &request->token.token);
+    return store_run(store, insert, err);
+}
+
+enum err_code store_token_revoke(struct store *store, struct ledger_request *request)
+{
+    struct token *wanted = &request->token.token, stored;
+    struct err *err = &request->err;
+    bool found;
+    if (store_may_write(store, err) || read_token(store, wanted->id, request->arena, &found, &stored, err))
+        return err->code;
+    if (!found)
+        return err_set(err, ERR_NOT_FOUND, "there is no token %s", wanted->id);
+    if (stored.revoked_ms == 0) {
+        sqlite3_stmt *update = store_prepare(store, SQL_REVOKE_TOKEN, err);
+        if (!update)
+            return err->code;
+        stored.revoked_ms = wanted->revoked_ms;
+        bind_text(update, 1, wanted->id);
+        sqlite3_bind_int64(update, 2, wanted->revoked_ms);
+        if (store_run(store, update, err))
+            return err->code;
+    }
+    *wanted = stored;
+    return ERR_NONE;
+}
