@@ -409,6 +409,8 @@ static enum err_code compile_prefix_items(struct site *site)
 static enum err_code compile_items(struct site *site)
 {
     struct schema_array_rules *rules = array_rules(site);
+    if (site->value->type == JSON_ARRAY)
+        return REFUSE(site, "an array of schemas is draft 7; 2020-12 calls it prefixItems");
     rules->rest_keyword = "items";
     return read_one(site, &rules->rest);
 }
@@ -528,7 +530,7 @@ static enum err_code compile_max_properties(struct site *site)
     return read_count(site, &object_rules(site)->members_max);
 }
 
-/* dependentRequired, dependentSchemas, and draft 7's dependencies, which is either: an array means names. */
+/* dependentRequired, dependentSchemas, and draft 7's dependencies, where an array means names and a schema itself. */
 static enum err_code compile_dependents(struct site *site)
 {
     enum err_code rc = require_object(site);
@@ -645,7 +647,7 @@ static const struct keyword {
     {"maxProperties", BOTH, VOCABULARY_VALIDATION, compile_max_properties},
     {"dependentRequired", DRAFT_2020, VOCABULARY_VALIDATION, compile_dependents},
     {"dependentSchemas", DRAFT_2020, VOCABULARY_APPLICATOR, compile_dependents},
-    {"dependencies", DRAFT_7, VOCABULARY_APPLICATOR, compile_dependents},
+    {"dependencies", BOTH, VOCABULARY_APPLICATOR, compile_dependents}, /* old, still common without "$schema" */
     {"unevaluatedProperties", DRAFT_2020, VOCABULARY_UNEVALUATED, compile_unevaluated_properties},
 };
 

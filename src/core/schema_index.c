@@ -240,7 +240,7 @@ enum schema_shape schema_keyword_shape(const struct schema_dialect *dialect, str
         {"then", SHAPE_ONE, BOTH, VOCABULARY_APPLICATOR},
         {"else", SHAPE_ONE, BOTH, VOCABULARY_APPLICATOR},
         {"dependentSchemas", SHAPE_MAP, DRAFT_2020, VOCABULARY_APPLICATOR},
-        {"dependencies", SHAPE_MAP_OF_EITHER, DRAFT_7, VOCABULARY_APPLICATOR},
+        {"dependencies", SHAPE_MAP_OF_EITHER, BOTH, VOCABULARY_APPLICATOR},
         {"unevaluatedItems", SHAPE_ONE, DRAFT_2020, VOCABULARY_UNEVALUATED},
         {"unevaluatedProperties", SHAPE_ONE, DRAFT_2020, VOCABULARY_UNEVALUATED},
         {"contentSchema", SHAPE_ONE, DRAFT_2020, VOCABULARY_OTHER},
@@ -494,7 +494,7 @@ enum err_code schema_index_root(struct schema_index *index, const struct json *v
 static enum err_code load_document(struct schema_index *index, struct str uri, const struct json **out)
 {
     const struct json *given = find_document(index, uri);
-    struct str text = given ? STR_NONE : schema_meta_text(uri);
+    struct str text = given ? STR_NONE : schema_meta_text(index->scratch, uri);
     struct json *value = NULL;
     enum err_code rc = ERR_NONE;
     if (given)

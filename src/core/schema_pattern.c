@@ -14,7 +14,8 @@
 #define FULL_MATCH_LIMIT  100000
 #define FULL_MATCH_STEPS  10000
 #define MATCH_STEPS       8
-#define HEAP_LIMIT_KIB    4096
+#define HEAP_LIMIT_KIB    16384     /* without JIT */
+#define JIT_STACK_BYTES   (4 << 20) /* for the rare match that outgrows the 32 KiB that JIT takes from the C stack */
 
 struct schema_pattern {
     struct str text;
@@ -498,14 +499,21 @@ static struct schema_matcher_data *matcher_data(struct schema_matcher *matcher)
     return matcher->data;
 }
 
-static int try_match(const struct schema_pattern *pattern, struct schema_matcher_data *data, struct str text,
-                     uint32_t limit)
+static int match_once(const struct schema_pattern *pattern, struct schema_matcher_data *data, struct str text)
 {
     PCRE2_SPTR subject = (PCRE2_SPTR)(text.p ? text.p : "");
-    pcre2_set_match_limit(data->context, limit);
-    int rc = pcre2_match(pattern->code, subject, text.n, 0, 0, data->match, data->context);
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(pattern->code, subject, text.n, 0, PCRE2_NO_JIT, data->match, data->context);
+    return pcre2_match(pattern->code, subject, text.n, 0, 0, data->match, data->context);
+}
+
+static int match_with_stack(const struct schema_pattern *pattern, struct schema_matcher_data *data, struct str text)
+{
+    pcre2_jit_stack *stack = pcre2_jit_stack_create(JIT_STACK_BYTES / 16, JIT_STACK_BYTES, NULL);
+    if (!stack)
+        return PCRE2_ERROR_JIT_STACKLIMIT;
+    pcre2_jit_stack_assign(data->context, NULL, stack);
+    int rc = match_once(pattern, data, text);
+    pcre2_jit_stack_assign(data->context, NULL, NULL);
+    pcre2_jit_stack_free(stack);
     return rc;
 }
 
@@ -513,16 +521,22 @@ enum schema_match schema_pattern_match(const struct schema_pattern *pattern, str
                                        struct str text, int64_t *steps)
 {
     struct schema_matcher_data *data = matcher_data(matcher);
-    uint32_t quick = QUICK_MATCH_LIMIT + (text.n < FULL_MATCH_LIMIT / 4 ? 2 * (uint32_t)text.n : FULL_MATCH_LIMIT / 2);
+    size_t quick = QUICK_MATCH_LIMIT + text.n * 2;
     *steps -= MATCH_STEPS + (int64_t)(text.n / 16);
-    int rc = try_match(pattern, data, text, quick);
-    if (rc == PCRE2_ERROR_MATCHLIMIT) {
+    pcre2_set_match_limit(data->context, quick < FULL_MATCH_LIMIT ? (uint32_t)quick : FULL_MATCH_LIMIT);
+    int rc = match_once(pattern, data, text);
+    if (rc == PCRE2_ERROR_MATCHLIMIT || rc == PCRE2_ERROR_JIT_STACKLIMIT) {
         *steps -= FULL_MATCH_STEPS;
-        rc = try_match(pattern, data, text, FULL_MATCH_LIMIT);
+        pcre2_set_match_limit(data->context, FULL_MATCH_LIMIT);
+        rc = match_once(pattern, data, text);
     }
-    if (rc >= 0)
-        return SCHEMA_MATCH_YES;
-    if (rc == PCRE2_ERROR_MATCHLIMIT || rc == PCRE2_ERROR_DEPTHLIMIT || rc == PCRE2_ERROR_HEAPLIMIT)
-        return SCHEMA_MATCH_LIMIT;
-    return SCHEMA_MATCH_NO; /* no match, or text that is not UTF-8 and so matches nothing */
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+        rc = match_with_stack(pattern, data, text);
+    switch (rc) {
+    case PCRE2_ERROR_MATCHLIMIT:
+    case PCRE2_ERROR_DEPTHLIMIT:
+    case PCRE2_ERROR_HEAPLIMIT:
+    case PCRE2_ERROR_JIT_STACKLIMIT: return SCHEMA_MATCH_LIMIT;
+    default: return rc >= 0 ? SCHEMA_MATCH_YES : SCHEMA_MATCH_NO; /* text that is not UTF-8 matches nothing */
+    }
 }
