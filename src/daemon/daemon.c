@@ -1,1 +1,358 @@
-/* placeholder: to be written */
+#include "daemon/daemon.h"
+
+#include "adapter/http.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/config.h"
+#include "door/http.h"
+#include "engine/engine.h"
+#include "ledger/ledger.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <uv.h>
+
+#define DRAIN_MS 100 /* the last answers get this long to reach their sockets */
+#define FILE_BYTES_MAX (1024 * 1024)
+
+struct daemon {
+    const struct daemon_options *options;
+    struct config *config;
+    uv_loop_t loop;
+    uv_async_t ledger_news;
+    uv_timer_t tick, drain;
+    uv_signal_t terminate, interrupt, reload;
+    struct ledger *ledger;
+    struct adapter *adapter;
+    struct engine *engine;
+    struct http_door *door;
+    bool stopping, closing;
+};
+
+/* ---- time ---- */
+
+static void plan_tick(void *user);
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct daemon *daemon = timer->data;
+    engine_tick(daemon->engine);
+    plan_tick(daemon);
+}
+
+static void plan_tick(void *user)
+{
+    struct daemon *daemon = user;
+    int64_t next = engine_next_tick_ms(daemon->engine);
+    if (daemon->closing || next == 0) {
+        uv_timer_stop(&daemon->tick);
+        return;
+    }
+    struct env *env = env_system();
+    int64_t delay = next - env->now_ms(env);
+    uv_timer_start(&daemon->tick, on_tick, delay > 0 ? (uint64_t)delay : 0, 0);
+}
+
+/* ---- ledger ---- */
+
+static void ledger_has_news(void *user) /* on the ledger thread */
+{
+    struct daemon *daemon = user;
+    uv_async_send(&daemon->ledger_news);
+}
+
+static void on_ledger_news(uv_async_t *async)
+{
+    struct daemon *daemon = async->data;
+    ledger_poll(daemon->ledger);
+}
+
+static enum err_code open_ledger(struct daemon *daemon, struct err *err)
+{
+    const char *path = daemon->options->ledger_override;
+    struct ledger_sqlite_options options = {
+        .path = path ? path : daemon->config->ledger.path,
+        .notify = ledger_has_news,
+        .user = daemon,
+    };
+    return ledger_sqlite_open(&options, env_system(), &daemon->ledger, err);
+}
+
+/* ---- door ---- */
+
+static char *read_file(const char *path, struct err *err)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file) {
+        err_set(err, ERR_IO, "%s can not be read: %m", path);
+        return NULL;
+    }
+    char *text = mem_alloc(FILE_BYTES_MAX + 1);
+    size_t n = fread(text, 1, FILE_BYTES_MAX, file);
+    text[n] = '\0';
+    fclose(file);
+    return text;
+}
+
+static bool is_loopback(const char *host)
+{
+    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0;
+}
+
+/* --listen may move a loopback server to another loopback address or port; what the file's checks protect stays. */
+static enum err_code override_listen(struct daemon *daemon, char *host, size_t size, unsigned *port, struct err *err)
+{
+    const char *text = daemon->options->listen_override;
+    const char *colon = strrchr(text, ':');
+    size_t n = colon ? (size_t)(colon - text) : 0;
+    char *end = NULL;
+    unsigned long value = colon ? strtoul(colon + 1, &end, 10) : 0;
+    if (!colon || n == 0 || n >= size || !colon[1] || *end || value > 65535)
+        return err_set(err, ERR_INVALID, "--listen %s: expected ADDRESS:PORT, for example 127.0.0.1:7070", text);
+    if (text[0] == '[' && text[n - 1] == ']') {
+        memcpy(host, text + 1, n - 2);
+        host[n - 2] = '\0';
+    } else {
+        memcpy(host, text, n);
+        host[n] = '\0';
+    }
+    if (!is_loopback(host) && daemon->config->server.auth == CONFIG_AUTH_NONE)
+        return err_set(err, ERR_DENIED, "--listen %s: elsewhere than loopback needs auth: tokens in the registry file", text);
+    *port = (unsigned)value;
+    return ERR_NONE;
+}
+
+static enum err_code open_door(struct daemon *daemon, struct err *err)
+{
+    const struct config_server *server = &daemon->config->server;
+    char host[128];
+    unsigned port = server->port;
+    snprintf(host, sizeof host, "%s", server->host);
+    if (daemon->options->listen_override) {
+        enum err_code code = override_listen(daemon, host, sizeof host, &port, err);
+        if (code)
+            return code;
+    }
+    struct http_door_options options = {
+        .loop = &daemon->loop,
+        .engine = daemon->engine,
+        .address = host,
+        .port = (uint16_t)port,
+        .auth_tokens = server->auth == CONFIG_AUTH_TOKENS,
+        .connections_max = server->connections_max,
+        .body_bytes_max = server->body_bytes_max,
+    };
+    char *certificate = NULL, *key = NULL;
+    enum err_code code = ERR_NONE;
+    if (server->tls_certificate) {
+        certificate = read_file(server->tls_certificate, err);
+        key = certificate ? read_file(server->tls_key, err) : NULL;
+        if (!key)
+            code = ERR_IO;
+        options.tls_cert_pem = certificate;
+        options.tls_key_pem = key;
+    }
+    if (!code)
+        code = http_door_new(&options, &daemon->door, err);
+    if (key)
+        explicit_bzero(key, strlen(key));
+    free(certificate);
+    free(key);
+    if (!code && !daemon->options->quiet) {
+        printf("{\"ready\":true,\"address\":\"%s\",\"port\":%u,\"pid\":%d,\"tools\":%zu}\n", host,
+               (unsigned)http_door_port(daemon->door), (int)getpid(), registry_tool_count(engine_registry(daemon->engine)));
+        fflush(stdout);
+    }
+    if (!code && log_begin(LOG_INFO, "listening")) {
+        log_text("address", host);
+        log_int("port", http_door_port(daemon->door));
+        log_end();
+    }
+    return code;
+}
+
+/* ---- stopping ---- */
+
+static void close_handle(uv_handle_t *handle)
+{
+    if (handle->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static void close_handles(struct daemon *daemon)
+{
+    close_handle((uv_handle_t *)&daemon->ledger_news);
+    close_handle((uv_handle_t *)&daemon->tick);
+    close_handle((uv_handle_t *)&daemon->drain);
+    close_handle((uv_handle_t *)&daemon->terminate);
+    close_handle((uv_handle_t *)&daemon->interrupt);
+    close_handle((uv_handle_t *)&daemon->reload);
+}
+
+/* Door first (its ledger requests still come back), then the adapter, then what the loop itself holds. */
+static void on_adapter_closed(void *user)
+{
+    close_handles(user);
+}
+
+static void close_adapter(struct daemon *daemon)
+{
+    struct adapter *adapter = daemon->adapter;
+    daemon->adapter = NULL;
+    if (adapter)
+        http_adapter_close(adapter, on_adapter_closed, daemon);
+    else
+        close_handles(daemon);
+}
+
+static void on_door_closed(void *user)
+{
+    close_adapter(user);
+}
+
+static void close_all(struct daemon *daemon)
+{
+    struct http_door *door = daemon->door;
+    daemon->closing = true;
+    daemon->door = NULL;
+    if (door)
+        http_door_close(door, on_door_closed, daemon);
+    else
+        close_adapter(daemon);
+}
+
+static void on_drained(uv_timer_t *timer)
+{
+    close_all(timer->data);
+}
+
+static void on_engine_stopped(void *user)
+{
+    struct daemon *daemon = user;
+    uv_timer_start(&daemon->drain, on_drained, DRAIN_MS, 0);
+}
+
+static void on_stop_signal(uv_signal_t *signal, int number)
+{
+    struct daemon *daemon = signal->data;
+    if (daemon->stopping) {
+        log_message(LOG_WARN, "stopping", "second signal: leaving at once; open attempts are unknown until the next start");
+        _exit(1);
+    }
+    daemon->stopping = true;
+    int64_t timeout_ms = daemon->config->server.stop_timeout_ms;
+    log_message(LOG_INFO, "stopping", "signal %d: finishing what is on the wire, at most %lld ms", number,
+                (long long)timeout_ms);
+    http_door_stop_accepting(daemon->door);
+    engine_stop(daemon->engine, env_system()->now_ms(env_system()) + timeout_ms, on_engine_stopped, daemon);
+    if (!daemon->closing)
+        plan_tick(daemon);
+}
+
+/* ---- reload: all or nothing ---- */
+
+static void on_reload_signal(uv_signal_t *signal, int number)
+{
+    (void)number;
+    struct daemon *daemon = signal->data;
+    struct config *config = NULL;
+    struct registry *registry = NULL;
+    struct config_report report;
+    config_report_init(&report);
+    if (config_load(daemon->options->config_path, &config, &registry, &report)) {
+        config_report_print(&report, stderr);
+        log_message(LOG_ERROR, "reload", "refused: the registry in force stays");
+    } else {
+        if (!config_same_process(daemon->config, config))
+            log_message(LOG_WARN, "reload", "changes of server and ledger take effect with a restart");
+        engine_set_registry(daemon->engine, registry);
+        log_set_level(config->server.log);
+        if (log_begin(LOG_INFO, "reload")) {
+            log_int("tools", (int64_t)registry_tool_count(registry));
+            log_text("policy_version", registry_policy_version(registry));
+            log_end();
+        }
+        registry_unref(registry);
+        config_free(config);
+    }
+    config_report_release(&report);
+}
+
+/* ---- start ---- */
+
+static void start_signals(struct daemon *daemon)
+{
+    signal(SIGPIPE, SIG_IGN);
+    uv_signal_start(&daemon->terminate, on_stop_signal, SIGTERM);
+    uv_signal_start(&daemon->interrupt, on_stop_signal, SIGINT);
+    uv_signal_start(&daemon->reload, on_reload_signal, SIGHUP);
+}
+
+static void init_handles(struct daemon *daemon)
+{
+    uv_loop_init(&daemon->loop);
+    uv_async_init(&daemon->loop, &daemon->ledger_news, on_ledger_news);
+    uv_timer_init(&daemon->loop, &daemon->tick);
+    uv_timer_init(&daemon->loop, &daemon->drain);
+    uv_signal_init(&daemon->loop, &daemon->terminate);
+    uv_signal_init(&daemon->loop, &daemon->interrupt);
+    uv_signal_init(&daemon->loop, &daemon->reload);
+    daemon->ledger_news.data = daemon->tick.data = daemon->drain.data = daemon;
+    daemon->terminate.data = daemon->interrupt.data = daemon->reload.data = daemon;
+}
+
+static enum err_code start(struct daemon *daemon, struct registry *registry, struct err *err)
+{
+    enum err_code code = open_ledger(daemon, err);
+    if (code)
+        return code;
+    if ((code = http_adapter_new(&daemon->loop, &daemon->adapter, err)))
+        return code;
+    struct engine_options options = {
+        .env = env_system(),
+        .ledger = daemon->ledger,
+        .adapter = daemon->adapter,
+        .registry = registry,
+        .in_flight_max = daemon->config->server.in_flight_max,
+        .sole_owner = true,
+    };
+    daemon->engine = engine_new(&options);
+    engine_on_schedule(daemon->engine, plan_tick, daemon);
+    engine_start(daemon->engine);
+    plan_tick(daemon);
+    return open_door(daemon, err);
+}
+
+int daemon_run(const struct daemon_options *options)
+{
+    struct daemon daemon = {.options = options};
+    struct registry *registry = NULL;
+    struct config_report report;
+    struct err err = {0};
+    config_report_init(&report);
+    if (config_load(options->config_path, &daemon.config, &registry, &report)) {
+        config_report_print(&report, stderr);
+        config_report_release(&report);
+        return 1;
+    }
+    config_report_print(&report, stderr);
+    config_report_release(&report);
+    log_set_level(daemon.config->server.log);
+    init_handles(&daemon);
+    start_signals(&daemon);
+    int exit_code = 0;
+    if (start(&daemon, registry, &err)) {
+        fprintf(stderr, "onced: %s\n", err.text);
+        exit_code = 1;
+        close_all(&daemon);
+    }
+    registry_unref(registry);
+    uv_run(&daemon.loop, UV_RUN_DEFAULT);
+    ledger_close(daemon.ledger);
+    engine_free(daemon.engine);
+    uv_loop_close(&daemon.loop);
+    config_free(daemon.config);
+    return exit_code;
+}

@@ -33,6 +33,14 @@ void engine_free(struct engine *engine)
     if (!engine)
         return;
     size_t at = 0;
+    struct flight *flight;
+    engine->stopped = NULL;
+    while ((flight = map_next(&engine->flights, &at))) { /* only what a late stop has cut off */
+        flight->phase = PHASE_NEW;
+        flight_free(flight);
+        at = 0;
+    }
+    at = 0;
     struct route *route;
     while ((route = map_next(&engine->routes, &at))) {
         free(route->name);
@@ -283,6 +291,7 @@ void engine_check_stopped(struct engine *engine)
         return;
     void (*stopped)(void *) = engine->stopped;
     engine->stopped = NULL;
+    engine->cut = !quiet;
     waiters_answer_all(engine);
     stopped(engine->stopped_user);
 }

@@ -104,6 +104,7 @@ struct engine {
     char incarnation[ULID_CHARS + 4 + 1];
     size_t in_flight_max;
     bool sole_owner, started, recovered, stopping;
+    bool cut;                       /* stopped too late: nothing may be sent any more */
     int64_t stop_deadline_ms;
     void (*stopped)(void *user);
     void *stopped_user;
