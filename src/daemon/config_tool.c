@@ -43,6 +43,16 @@ static const struct loaded_provider *find_provider(const struct loader *loader, 
     return NULL;
 }
 
+/* In place of one that is not known, so that everything else about the tool can be told too: its contract is taken for
+ * good. Never gets into a registry. */
+static const struct provider *assumed_provider(struct arena *arena)
+{
+    struct provider *provider = arena_zero(arena, sizeof *provider);
+    provider->name = "";
+    provider->key_honoured = true;
+    return provider;
+}
+
 static void read_key(const struct loader *loader, const struct json *section, const char *pointer,
                      struct loaded_tool *out)
 {
@@ -133,7 +143,7 @@ void config_tool_read(const struct loader *loader, struct str name, const struct
     read_messages(loader, section, &out->core);
     config_names_check(loader, section, pointer, &out->core);
     const struct loaded_provider *provider = find_provider(loader, section, pointer);
-    out->core.provider = provider ? &provider->core : NULL;
+    out->core.provider = provider ? &provider->core : assumed_provider(arena);
     size_t from = problems->count;
     if (provider && provider->http && json_get(section, "request")) {
         out->http = http_tool_new(section, pointer, provider->http, &out->core, problems);
@@ -142,6 +152,6 @@ void config_tool_read(const struct loader *loader, struct str name, const struct
     out->core.adapter_tool = out->http;
     const struct json *lookup = json_get(section, "lookup");
     out->core.has_lookup = out->http ? http_tool_has_lookup(out->http) : lookup != NULL;
-    if (provider && classified)
+    if (classified)
         config_tool_check(loader, section, pointer, out);
 }

@@ -246,8 +246,8 @@ static struct yaml_place event_place(struct fy_event *event, struct yaml_place f
     struct fy_token *token = fy_event_get_token(event);
     enum fy_scalar_style style = event->type == FYET_SCALAR && token ? fy_scalar_token_get_style(token) : FYSS_PLAIN;
     bool quoted = style == FYSS_SINGLE_QUOTED || style == FYSS_DOUBLE_QUOTED;
-    if (quoted && column > 1)
-        column--; /* the library's mark is behind the quote */
+    if ((quoted || event->type == FYET_ALIAS) && column > 1)
+        column--; /* the library's mark is behind the quote or star */
     return (struct yaml_place){(unsigned)mark->line + 1, column, NULL};
 }
 
@@ -313,7 +313,7 @@ static bool keep_anchor(struct reader *reader, struct fy_event *event, const str
 static bool read_alias(struct reader *reader, struct fy_event *event, unsigned depth, struct node *out)
 {
     struct str name = token_text(fy_event_get_token(event));
-    struct yaml_place place = out->place;
+    struct yaml_place place = out->place, star = event_place(event, place);
     for (size_t i = reader->anchor_count; i > 0; i--) {
         const struct anchor *anchor = &reader->anchors[i - 1];
         if (!str_equal(anchor->name, name))
@@ -323,8 +323,8 @@ static bool read_alias(struct reader *reader, struct fy_event *event, unsigned d
         out->place.column = place.column;
         return check_depth(reader, depth + out->height, place) && count_values(reader, out->values, place);
     }
-    add_problem(reader, place.line, place.column, "alias *%.*s names no anchor that was completed before it",
-                shown(name), name.p);
+    add_problem(reader, star.line, star.column, "alias *%.*s names no anchor that was completed before it", shown(name),
+                name.p);
     return false;
 }
 
