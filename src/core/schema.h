@@ -22,15 +22,16 @@ void schema_free(struct schema *schema);
 
 struct schema_error {
     const char *pointer; /* into the instance, "" for the whole */
-    const char *message; /* "expected integer, got string"; no values that could be secret, names and numbers only */
+    const char
+        *message; /* "expected integer, got string"; no values of the instance: names, counts, what the schema asks */
     const char *keyword; /* the schema keyword that failed */
 };
 
 #define SCHEMA_ERRORS_MAX 16
 
-/* Validates instance. Returns 0 when valid; ERR_INVALID with *errors (arena) holding up to SCHEMA_ERRORS_MAX errors, most
- * specific places first; err holds the first as one line. Bounded work: ERR_LIMIT when a schema and an instance would
- * take more than about a million steps. format is an annotation (2020-12 default). */
+/* Validates instance. Returns 0 when valid; ERR_INVALID with *errors (arena) holding up to SCHEMA_ERRORS_MAX errors,
+ * most specific places first; err holds the first as one line. Bounded work: ERR_LIMIT when a schema and an instance
+ * would take more than about a million steps. format is an annotation (2020-12 default). */
 enum err_code schema_validate(const struct schema *schema, struct arena *arena, const struct json *instance,
                               struct schema_error **errors, size_t *error_count, struct err *err);
 

@@ -564,7 +564,9 @@ static enum err_code compile_unevaluated_properties(struct site *site)
     return read_one(site, &object_rules(site)->unevaluated);
 }
 
-/* The entry of name, made when it is new. */
+#define PROBES_MAX 256 /* far more than names that were not made to collide need */
+
+/* The entry of name, made when it is new; NULL when too many names collide. */
 static struct schema_property *property(struct schema_object_rules *rules, struct str name)
 {
     struct schema_property *known = (struct schema_property *)schema_property_find(rules, name);
@@ -573,14 +575,17 @@ static struct schema_property *property(struct schema_object_rules *rules, struc
     struct schema_property *new = &rules->properties[rules->property_count++];
     new->name = name;
     new->hash = schema_hash(name);
-    uint32_t slot = (uint32_t) new->hash & rules->slot_mask;
-    while (rules->slots[slot])
-        slot = (slot + 1) & rules->slot_mask;
-    rules->slots[slot] = rules->property_count;
+    uint32_t probe = 0;
+    while (rules->slots[((uint32_t) new->hash + probe) & rules->slot_mask])
+        if (++probe > PROBES_MAX)
+            return NULL;
+    rules->slots[((uint32_t) new->hash + probe) & rules->slot_mask] = rules->property_count;
+    if (probe > rules->probe_max)
+        rules->probe_max = probe;
     return new;
 }
 
-static void compile_members(struct site *site, const struct json *properties, const struct json *required)
+static enum err_code compile_members(struct site *site, const struct json *properties, const struct json *required)
 {
     struct schema_object_rules *rules = site->node->object;
     uint32_t count = (properties ? properties->count : 0) + (required ? required->count : 0);
@@ -590,13 +595,20 @@ static void compile_members(struct site *site, const struct json *properties, co
     rules->properties = room(site, count * sizeof *rules->properties);
     rules->slots = room(site, slots * sizeof *rules->slots);
     rules->slot_mask = slots - 1;
-    for (uint32_t i = 0; properties && i < properties->count; i++)
-        property(rules, properties->members[i].name)->node = child(site, &properties->members[i].value);
-    for (uint32_t i = 0; required && i < required->count; i++) {
-        struct schema_property *entry = property(rules, required->items[i].text);
+    struct schema_property *entry = rules->properties;
+    for (uint32_t i = 0; entry && properties && i < properties->count; i++) {
+        entry = property(rules, properties->members[i].name);
+        if (entry)
+            entry->node = child(site, &properties->members[i].value);
+    }
+    for (uint32_t i = 0; entry && required && i < required->count; i++) {
+        entry = property(rules, required->items[i].text);
+        if (!entry)
+            break;
         rules->required_count += !entry->required;
         entry->required = true;
     }
+    return entry ? ERR_NONE : schema_refuse(site->compiler->err, site->place, NULL, "too many member names collide");
 }
 
 /* ---- one node ---- */
@@ -693,7 +705,7 @@ static enum err_code compile_object(struct site *site)
             required = site->value;
     }
     if (!rc && (properties || required))
-        compile_members(site, properties, required);
+        rc = compile_members(site, properties, required);
     return rc;
 }
 

@@ -1,10 +1,10 @@
 /* Defaults of absent members. */
+#include "core/schema.h"
+
 #include "core/schema_node.h"
 
 #define STEPS_MAX 1000000
 #define DEPTH_MAX 256
-
-#include "core/schema.h"
 
 struct filling {
     struct arena *arena;

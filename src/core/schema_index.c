@@ -1,6 +1,7 @@
 #include "core/schema_index.h"
 
 #include "core/schema_meta.h"
+#include "core/schema_node.h"
 #include "core/schema_uri.h"
 
 #include <stdarg.h>
@@ -13,18 +14,16 @@ struct schema_map_entry {
     void *value;
 };
 
-static uint64_t hash(struct str key)
+/* Keys come from schemas of strangers; the address of the table makes it hard to find keys that collide. */
+static uint64_t hash(const struct schema_map *map, struct str key)
 {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < key.n; i++)
-        h = (h ^ (unsigned char)key.p[i]) * UINT64_C(0x100000001b3);
-    return h ^ h >> 29;
+    return schema_hash_from((uintptr_t)map->entries, key);
 }
 
 /* The entry of key, or the free one where it belongs. */
 static struct schema_map_entry *map_slot(const struct schema_map *map, struct str key)
 {
-    size_t at = hash(key) & (map->room - 1);
+    size_t at = hash(map, key) & (map->room - 1);
     while (map->entries[at].key.p && !str_equal(map->entries[at].key, key))
         at = (at + 1) & (map->room - 1);
     return &map->entries[at];
@@ -526,15 +525,58 @@ static enum err_code find_resource(struct schema_index *index, const struct sche
     return rc;
 }
 
-static const struct json *step_into(const struct json *value, struct str token)
+/* Decodes one token of a JSON Pointer; absent when it has a wrong escape. */
+static struct str decode_token(struct arena *arena, struct str token)
 {
-    struct buf pointer;
-    buf_init(&pointer, 0);
-    buf_add_char(&pointer, '/');
-    buf_add_str(&pointer, token);
-    const struct json *found = json_pointer_get(value, buf_str(&pointer));
-    buf_release(&pointer);
-    return found;
+    char *out = arena_alloc(arena, token.n + 1);
+    size_t n = 0;
+    for (size_t i = 0; i < token.n; i++) {
+        char c = token.p[i];
+        if (c == '~') {
+            char next = i + 1 < token.n ? token.p[++i] : '\0';
+            if (next != '0' && next != '1')
+                return STR_NONE;
+            c = next == '0' ? '~' : '/';
+        }
+        out[n++] = c;
+    }
+    return (struct str){out, n};
+}
+
+static struct str member_key(struct arena *arena, const struct json *object, struct str name)
+{
+    char *key = arena_alloc(arena, sizeof object + name.n + 1);
+    memcpy(key, &object, sizeof object);
+    memcpy(key + sizeof object, name.p, name.n);
+    return (struct str){key, sizeof object + name.n};
+}
+
+#define LARGE_OBJECT 16 /* members */
+
+/* References into a large "$defs" must not cost a walk through it each. */
+static const struct json *member_of_large(struct schema_index *index, const struct json *object, struct str name)
+{
+    if (!map_get(&index->by_member, member_key(index->scratch, object, object->members[0].name)))
+        for (uint32_t i = 0; i < object->count; i++)
+            map_put(&index->by_member, index->scratch, member_key(index->scratch, object, object->members[i].name),
+                    (void *)&object->members[i].value);
+    return map_get(&index->by_member, member_key(index->scratch, object, name));
+}
+
+/* What a token of a JSON Pointer leads to; NULL when there is nothing. */
+static const struct json *step_into(struct schema_index *index, const struct json *value, struct str token)
+{
+    if (value->type == JSON_OBJECT) {
+        struct str name = decode_token(index->scratch, token);
+        if (!name.p)
+            return NULL;
+        return value->count > LARGE_OBJECT ? member_of_large(index, value, name) : json_get_str(value, name);
+    }
+    if (value->type != JSON_ARRAY)
+        return NULL;
+    char pointer[16];
+    int n = snprintf(pointer, sizeof pointer, "/%.*s", STR_ARG(token));
+    return n < (int)sizeof pointer ? json_pointer_get(value, str_of(pointer)) : NULL;
 }
 
 /* Follows a JSON Pointer from the root of a resource. A target that no keyword leads to becomes a place of its own, in
@@ -549,7 +591,7 @@ static enum err_code follow_pointer(struct schema_index *index, const struct sch
         size_t end = next + 1;
         while (end < pointer.n && pointer.p[end] != '/')
             end++;
-        value = step_into(value, (struct str){pointer.p + next + 1, end - next - 1});
+        value = step_into(index, value, (struct str){pointer.p + next + 1, end - next - 1});
         next = end;
         const struct schema_place *place = value ? schema_index_find(index, value) : NULL;
         if (place) {

@@ -73,6 +73,7 @@ struct schema_index {
     struct schema_resource **resources;
     size_t resource_count, resource_room;
     struct schema_map by_value;  /* address of the value -> place */
+    struct schema_map by_member; /* address of a large object and name -> value of the member */
     struct schema_map by_uri;    /* URI -> resource */
     struct schema_map by_anchor; /* id of the resource and name -> anchor */
     uint32_t document_number;

@@ -97,6 +97,7 @@ struct schema_object_rules {
     uint32_t required_count;
     uint32_t *slots;    /* open addressing: index + 1 into properties, 0 = empty */
     uint32_t slot_mask; /* number of slots - 1; no slots when property_count is 0 */
+    uint32_t probe_max; /* how far from its first slot a name can be: bounds the look-ups of whatever a caller sends */
     const struct schema_pattern_property *patterns;
     uint32_t pattern_count;
     const struct schema_dependent *dependents;
@@ -150,9 +151,9 @@ struct schema {
     bool has_defaults;
 };
 
-static inline uint64_t schema_hash(struct str s)
+static inline uint64_t schema_hash_from(uint64_t seed, struct str s)
 {
-    uint64_t h = s.n * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t h = (seed ^ s.n) * UINT64_C(0x9e3779b97f4a7c15);
     size_t at = 0;
     for (; at + 8 <= s.n; at += 8) {
         uint64_t word;
@@ -167,6 +168,11 @@ static inline uint64_t schema_hash(struct str s)
     return h ^ h >> 32;
 }
 
+static inline uint64_t schema_hash(struct str s)
+{
+    return schema_hash_from(0, s);
+}
+
 /* NULL when neither "properties" nor "required" mentions name. */
 static inline const struct schema_property *schema_property_find(const struct schema_object_rules *rules,
                                                                  struct str name)
@@ -174,13 +180,15 @@ static inline const struct schema_property *schema_property_find(const struct sc
     if (!rules->property_count)
         return NULL;
     uint64_t hash = schema_hash(name);
-    for (uint32_t slot = (uint32_t)hash & rules->slot_mask;; slot = (slot + 1) & rules->slot_mask) {
-        if (!rules->slots[slot])
+    for (uint32_t probe = 0; probe <= rules->probe_max; probe++) {
+        uint32_t slot = rules->slots[((uint32_t)hash + probe) & rules->slot_mask];
+        if (!slot)
             return NULL;
-        const struct schema_property *property = &rules->properties[rules->slots[slot] - 1];
+        const struct schema_property *property = &rules->properties[slot - 1];
         if (property->hash == hash && str_equal(property->name, name))
             return property;
     }
+    return NULL;
 }
 
 /* True for an integer written plainly with at most 18 digits; much cheaper than json_number_int64. */

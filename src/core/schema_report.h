@@ -39,9 +39,9 @@ const char *schema_name_text(struct arena *arena, struct str name);
 /* "string or null" for the bits of schema_node.h. */
 const char *schema_types_text(struct arena *arena, unsigned types);
 
-/* One error for "anyOf" and "oneOf" when no alternative matches: the errors of the alternative that was evidently
- * meant, when there is just one. reports[] are those of the alternatives, ruled_out[] says which the instance's type
- * rules out. */
+/* When no alternative of "anyOf" or "oneOf" matches: the report of the one that was evidently meant, NULL when that is
+ * not clear. reports[] are those of the alternatives, ruled_out[] says which the instance's type rules out; depth is
+ * that of the instance. */
 const struct schema_report *schema_report_closest(const struct schema_report *reports, const bool *ruled_out,
                                                   size_t count, unsigned depth);
 
