@@ -1,6 +1,6 @@
 /* How an attempt reaches a provider. An adapter builds the request from the effective arguments, sends it exactly once
- * (design 5.2), and judges the answer by the provider's contract. It knows nothing of the ledger and decides nothing about
- * retries: one call in, one answer out. */
+ * (design 5.2), and judges the answer by the provider's contract. It knows nothing of the ledger and decides nothing
+ * about retries: one call in, one answer out. */
 #ifndef ADAPTER_ADAPTER_H
 #define ADAPTER_ADAPTER_H
 
@@ -14,26 +14,26 @@ struct adapter;
 struct adapter_call {
     const struct tool *tool;
     enum attempt_kind kind;
-    const char *operation;        /* operation id */
-    const char *attempt;          /* attempt id, NULL for check and describe */
-    const char *provider_key;     /* as derived at admission */
-    const char *external_id;      /* look-ups: provider's id when it is known already, else NULL */
+    const char *operation;            /* operation id */
+    const char *attempt;              /* attempt id, NULL for check and describe */
+    const char *provider_key;         /* as derived at admission */
+    const char *external_id;          /* look-ups: provider's id when it is known already, else NULL */
     const char *tenant, *run, *trace; /* may be NULL */
-    const struct json *arguments; /* effective arguments */
-    struct str progress;          /* look-ups: what the former page's answer gave, absent for the first page */
+    const struct json *arguments;     /* effective arguments */
+    struct str progress;              /* look-ups: what the former page's answer gave, absent for the first page */
 };
 
 /* What came of it. Everything is borrowed for the duration of the done callback. */
 struct adapter_answer {
     enum outcome outcome;
-    int http_status;              /* 0 = no status line seen */
+    int http_status; /* 0 = no status line seen */
     const char *provider_request_id, *detail;
-    struct str result;            /* JSON text: mapped result of success, noop, accepted, found; absent = none */
-    struct str error;             /* JSON text {"message", "code"?, "provider"?: provider's own error object}; absent = none */
+    struct str result; /* JSON text: mapped result of success, noop, accepted, found; absent = none */
+    struct str error;  /* JSON text {"message", "code"?, "provider"?: provider's own error object}; absent = none */
     const char *external_id;
-    int64_t retry_after_ms;       /* not_processed, key_in_use: what the provider asked for; 0 = nothing */
-    struct str progress;          /* OUTCOME_MORE: hand this to the next page's call */
-    unsigned matches;             /* OUTCOME_SEVERAL: how many */
+    int64_t retry_after_ms; /* not_processed, key_in_use: what the provider asked for; 0 = nothing */
+    struct str progress;    /* OUTCOME_MORE: hand this to the next page's call */
+    unsigned matches;       /* OUTCOME_SEVERAL: how many */
 };
 
 typedef void adapter_done(void *user, const struct adapter_answer *answer);

@@ -27,8 +27,9 @@ static const char *const forbidden[] = {
 #define HIDDEN(name) "def " name ": error(\"" name " is not available\"); "
 #define PRELUDE                                                                                                        \
     HIDDEN("env")                                                                                                      \
-    HIDDEN("input") HIDDEN("inputs") HIDDEN("input_filename") HIDDEN("input_line_number") HIDDEN("debug")              \
-        HIDDEN("stderr") HIDDEN("halt") HIDDEN("halt_error") "def halt_error(f): halt_error; " HIDDEN("modulemeta")    \
+    HIDDEN("input")                                                                                                    \
+    HIDDEN("inputs") HIDDEN("input_filename") HIDDEN("input_line_number") HIDDEN("debug") HIDDEN("stderr")             \
+        HIDDEN("halt") HIDDEN("halt_error") "def halt_error(f): halt_error; " HIDDEN("modulemeta")                     \
             HIDDEN("get_search_list") HIDDEN("now") HIDDEN("localtime")                                                \
                 HIDDEN("strflocaltime") "def strflocaltime(f): strflocaltime; {} as $ENV | "
 /* The line feed ends a comment on the program's last line. */
