@@ -510,6 +510,20 @@ static void test_copies_deeply(void **state)
     assert_string_equal(written(f, copy), text);
 }
 
+static void test_copies_can_grow(void **state)
+{
+    struct fixture *f = *state;
+    struct json *built = json_array(&f->arena);
+    json_append(&f->arena, built, json_null());
+    struct json *copy = json_copy(&f->arena, built);
+    char *behind = arena_copy_text(&f->arena, "what lies behind the copy in the arena must stay as it is");
+    json_append(&f->arena, copy, json_bool(true));
+    json_append(&f->arena, built, json_bool(false));
+    assert_string_equal(behind, "what lies behind the copy in the arena must stay as it is");
+    assert_string_equal(written(f, copy), "[null,true]");
+    assert_string_equal(written(f, built), "[null,false]");
+}
+
 /* ---- writing ---- */
 
 static void test_writes_pretty(void **state)
@@ -583,6 +597,22 @@ static void test_composes(void **state)
         "{\"raw\":1},null,null,[1.0]],\"end\":false}";
     assert_string_equal(f->buf.p, expected);
     parse(f, expected);
+}
+
+static void test_composes_siblings(void **state)
+{
+    struct fixture *f = *state;
+    struct json_out out;
+    buf_reset(&f->buf);
+    json_out_init(&out, &f->buf);
+    json_out_array(&out);
+    for (int i = 0; i < 2; i++) {
+        json_out_array(&out);
+        json_out_int(&out, i);
+        json_out_end_array(&out);
+    }
+    json_out_end_array(&out);
+    assert_string_equal(f->buf.p, "[[0],[1]]");
 }
 
 static void test_composes_deeply(void **state)
@@ -701,10 +731,12 @@ int main(void)
         TEST(test_grows_without_harm_to_what_was_parsed),
         TEST(test_appends_many),
         TEST(test_copies_deeply),
+        TEST(test_copies_can_grow),
         TEST(test_writes_pretty),
         TEST(test_writes_strings),
         TEST(test_respects_the_maximum),
         TEST(test_composes),
+        TEST(test_composes_siblings),
         TEST(test_composes_deeply),
         TEST(test_pointer_rfc6901),
         TEST(test_pointer_valid_and_add),
