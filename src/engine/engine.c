@@ -34,9 +34,15 @@ void engine_free(struct engine *engine)
         return;
     size_t at = 0;
     struct flight *flight;
+    struct heap_node *node;
     engine->stopped = NULL;
+    while ((node = heap_first(&engine->deadlines)))
+        waiter_free((struct waiter *)((char *)node - offsetof(struct waiter, deadline)));
     while ((flight = map_next(&engine->flights, &at))) { /* only what a late stop has cut off */
+        if (flight->phase == PHASE_QUEUED)
+            route_remove(flight->route, &flight->queued);
         flight->phase = PHASE_NEW;
+        flight->has_slot = false; /* nobody may go on because of it */
         flight_free(flight);
         at = 0;
     }

@@ -1,0 +1,700 @@
+#include "support/test.h"
+#include "support/world.h"
+
+#include "base/log.h"
+
+#include <string.h>
+
+#define ARGUMENTS "{\"payment_id\":\"p1\",\"amount\":10}"
+#define CHANGED "{\"payment_id\":\"p1\",\"amount\":12}"
+
+struct fix {
+    struct world world;
+    struct provider provider;
+    struct tool keyed, weak, read;
+    struct world_reply a, b, c;
+};
+
+static int setup(void **state)
+{
+    static struct fix fix;
+    memset(&fix, 0, sizeof fix);
+    log_set_level(LOG_OFF);
+    world_provider(&fix.provider);
+    world_tool(&fix.keyed, "refund", CLASS_EXTERNAL_IDEMPOTENT, &fix.provider);
+    world_tool(&fix.weak, "mail", CLASS_EXTERNAL_WEAK, &fix.provider);
+    world_tool(&fix.read, "look", CLASS_READ, &fix.provider);
+    *state = &fix;
+    return 0;
+}
+
+static void open_world(struct fix *fix)
+{
+    const struct tool *tools[] = {&fix->keyed, &fix->weak, &fix->read};
+    world_init(&fix->world, tools, 3);
+}
+
+static int teardown(void **state)
+{
+    struct fix *fix = *state;
+    world_release(&fix->world);
+    world_reply_release(&fix->a);
+    world_reply_release(&fix->b);
+    world_reply_release(&fix->c);
+    return 0;
+}
+
+static void check_row(struct fix *fix, const char *id, enum state expected, enum reason reason)
+{
+    struct arena arena;
+    arena_init(&arena);
+    struct operation *op = world_row(&fix->world, &arena, id);
+    assert_non_null(op);
+    assert_string_equal(state_name(op->state), state_name(expected));
+    assert_string_equal(reason_name(op->reason), reason_name(reason));
+    arena_release(&arena);
+}
+
+static void test_success_and_replay(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    assert_int_equal(fix->world.sent_count, 1);
+    assert_int_equal(fix->a.count, 0);
+    world_answer(&fix->world, 0, OUTCOME_SUCCESS, "re_1");
+    assert_int_equal(fix->a.count, 1);
+    assert_int_equal(fix->a.op.state, STATE_COMPLETED_SUCCESS);
+    assert_false(fix->a.replayed);
+    assert_string_equal(fix->a.op.external_id, "re_1");
+    world_call(&fix->world, "refund", "{\"amount\":1.0e1,\"payment_id\":\"p1\"}", "k1", &fix->b);
+    assert_int_equal(fix->b.count, 1);
+    assert_true(fix->b.replayed);
+    assert_string_equal(fix->b.result, "{\"ok\":true}");
+    assert_string_equal(fix->b.op.id, fix->a.op.id);
+    assert_int_equal(fix->world.sent_count, 1);
+}
+
+static void test_joiners_share_one_request(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->b);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->c);
+    assert_int_equal(fix->world.sent_count, 1);
+    world_answer(&fix->world, 0, OUTCOME_SUCCESS, "re_1");
+    assert_int_equal(fix->a.count + fix->b.count + fix->c.count, 3);
+    assert_false(fix->a.replayed);
+    assert_true(fix->b.replayed);
+    assert_string_equal(fix->c.op.external_id, "re_1");
+}
+
+static void test_conflict_names_fields_before_status(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    world_call(&fix->world, "refund", CHANGED, "k1", &fix->b);
+    assert_int_equal(fix->b.kind, REPLY_CONFLICT);
+    assert_string_equal(fix->b.differing, "/amount ");
+    world_answer(&fix->world, 0, OUTCOME_SUCCESS, "re_1");
+    world_call(&fix->world, "refund", CHANGED, "k1", &fix->c);
+    assert_int_equal(fix->c.kind, REPLY_CONFLICT);
+    assert_int_equal(fix->world.sent_count, 1);
+}
+
+static void test_keyed_timeout_is_resent_with_same_key(void **state)
+{
+    struct fix *fix = *state;
+    fix->keyed.has_lookup = false;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
+    assert_int_equal(fix->a.count, 0); /* still waits */
+    world_advance(&fix->world, 2000);
+    assert_int_equal(fix->world.sent_count, 2);
+    assert_string_equal(fix->world.sent[0].provider_key, fix->world.sent[1].provider_key);
+    world_answer(&fix->world, 1, OUTCOME_SUCCESS, "re_1");
+    assert_int_equal(fix->a.count, 1);
+    assert_int_equal(fix->a.op.state, STATE_COMPLETED_SUCCESS);
+    assert_int_equal(fix->a.op.attempts, 2);
+}
+
+static void test_success_after_resend_counts_effects(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_CONNECTION_LOST, NULL);
+    world_advance(&fix->world, 2000);
+    world_answer(&fix->world, 1, OUTCOME_SUCCESS, "re_2");
+    assert_int_equal(fix->world.sent_count, 3);
+    assert_int_equal(fix->world.sent[2].kind, ATTEMPT_LOOKUP);
+    assert_int_equal(fix->a.count, 0);
+    struct adapter_answer two = {.outcome = OUTCOME_SEVERAL, .matches = 2, .detail = "2 refunds carry the reference"};
+    world_answer_with(&fix->world, 2, &two);
+    assert_int_equal(fix->a.count, 1);
+    assert_int_equal(fix->a.op.state, STATE_COMPLETED_SUCCESS);
+    assert_int_equal(fix->a.op.reason, REASON_DUPLICATE_EFFECT);
+    assert_true(fix->a.op.duplicate_seen);
+}
+
+static void test_clean_failure_after_doubt_is_not_believed(void **state)
+{
+    struct fix *fix = *state;
+    fix->keyed.reconcile.strategies[1] = STRATEGY_MANUAL;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_PROVIDER_ERROR, NULL);
+    world_advance(&fix->world, 2000);
+    world_answer(&fix->world, 1, OUTCOME_REFUSED, NULL);
+    assert_int_equal(fix->a.count, 1);
+    assert_int_equal(fix->a.op.state, STATE_UNKNOWN_OUTCOME);
+    assert_int_equal(fix->a.op.reason, REASON_NEEDS_OPERATOR);
+    assert_true(fix->a.op.may_have_applied);
+}
+
+static void test_weak_is_never_resent(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
+    assert_int_equal(fix->world.sent[1].kind, ATTEMPT_LOOKUP);
+    world_answer(&fix->world, 1, OUTCOME_ABSENT, NULL);       /* before settle: counts nothing */
+    for (size_t i = 2; fix->world.now_ms < 1800000000000 + 20000 && fix->a.count == 0; i++) {
+        world_advance(&fix->world, 10000);
+        assert_int_equal(fix->world.sent[i].kind, ATTEMPT_LOOKUP);
+        world_answer(&fix->world, i, OUTCOME_ABSENT, NULL);
+    }
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 1);
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_LOOKUP), 3);
+    check_row(fix, fix->world.sent[0].operation, STATE_FAILED_PERMANENT, REASON_ABSENT);
+}
+
+static void test_late_landing_is_seen(void **state)
+{
+    struct fix *fix = *state;
+    test_weak_is_never_resent(state);
+    size_t next = fix->world.sent_count;
+    world_advance(&fix->world, 61000);
+    assert_int_equal(fix->world.sent_count, next + 1);
+    world_answer(&fix->world, next, OUTCOME_FOUND, "m_1");
+    check_row(fix, fix->world.sent[0].operation, STATE_COMPLETED_SUCCESS, REASON_LATE_LANDING);
+    struct arena arena;
+    arena_init(&arena);
+    struct ledger_request request = {.command = LEDGER_INCIDENTS, .arena = &arena, .incidents = {.limit = 10}};
+    assert_int_equal(ledger_call(fix->world.ledger, &request), 0);
+    assert_int_equal(request.incidents.count, 1);
+    assert_int_equal(request.incidents.incidents[0].kind, INCIDENT_LATE_LANDING);
+    arena_release(&arena);
+}
+
+static void test_cannot_tell_interrupts_absence(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
+    world_answer(&fix->world, 1, OUTCOME_CANNOT_TELL, NULL);
+    world_advance(&fix->world, 8000);
+    world_answer(&fix->world, 2, OUTCOME_ABSENT, NULL);
+    world_advance(&fix->world, 9000);
+    world_answer(&fix->world, 3, OUTCOME_CANNOT_TELL, NULL);
+    world_advance(&fix->world, 9000);
+    world_answer(&fix->world, 4, OUTCOME_ABSENT, NULL);
+    check_row(fix, fix->world.sent[0].operation, STATE_UNKNOWN_OUTCOME, REASON_TIMEOUT);
+    world_advance(&fix->world, 9000);
+    world_answer(&fix->world, 5, OUTCOME_FOUND, "m_1");
+    check_row(fix, fix->world.sent[0].operation, STATE_COMPLETED_SUCCESS, REASON_RECONCILED);
+}
+
+static void test_give_up_leaves_unknown(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
+    for (size_t i = 1; i < 200 && fix->world.sent_count > i; i++) {
+        world_answer(&fix->world, i, OUTCOME_CANNOT_TELL, NULL);
+        world_advance(&fix->world, 10000);
+    }
+    check_row(fix, fix->world.sent[0].operation, STATE_UNKNOWN_OUTCOME, REASON_NEEDS_OPERATOR);
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 1);
+}
+
+static void test_in_doubt_guard(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, NULL, &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
+    world_call(&fix->world, "mail", CHANGED, NULL, &fix->b);
+    assert_int_equal(fix->b.kind, REPLY_HELD);
+    assert_string_equal(fix->b.op.id, fix->world.sent[0].operation);
+    struct engine_call call = {.tool = "mail", .wait_ms = -1};
+    call.call.distinct_from[0] = fix->b.op.id;
+    call.call.distinct_count = 1;
+    world_request(&fix->world, &call, CHANGED, &fix->c);
+    world_run(&fix->world);
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 2);
+}
+
+static void test_guard_sees_orphans_not_waited_for(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    struct engine_call call = {.tool = "mail", .wait_ms = -1};
+    struct waiter *waiter = world_request(&fix->world, &call, ARGUMENTS, &fix->a);
+    world_run(&fix->world);
+    struct engine_call other = {.tool = "mail", .wait_ms = -1};
+    world_request(&fix->world, &other, CHANGED, &fix->b); /* parallel, first caller still waits: runs */
+    world_run(&fix->world);
+    assert_int_equal(fix->world.sent_count, 2);
+    engine_caller_left(fix->world.engine, waiter);
+    world_run(&fix->world);
+    world_call(&fix->world, "mail", "{\"payment_id\":\"p9\"}", NULL, &fix->c);
+    assert_int_equal(fix->c.kind, REPLY_HELD);
+    world_answer(&fix->world, 0, OUTCOME_SUCCESS, "m_1");
+    world_reply_release(&fix->c);
+    world_call(&fix->world, "mail", "{\"payment_id\":\"p9\"}", NULL, &fix->c);
+    assert_int_equal(fix->world.sent_count, 3);
+}
+
+static void test_repeat_rule(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, NULL, &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_SUCCESS, "re_1");
+    engine_delivered(fix->world.engine, &fix->a.op);
+    world_run(&fix->world);
+    world_call(&fix->world, "refund", ARGUMENTS, NULL, &fix->b);
+    assert_true(fix->b.replayed);
+    assert_string_equal(fix->b.op.id, fix->a.op.id);
+    world_advance(&fix->world, 900001); /* beyond the window */
+    world_call(&fix->world, "refund", ARGUMENTS, NULL, &fix->c);
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 2);
+}
+
+static void test_undelivered_result_is_joined_for_ever(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, NULL, &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_SUCCESS, "re_1");
+    world_advance(&fix->world, 2 * 900001);
+    world_call(&fix->world, "refund", ARGUMENTS, NULL, &fix->b);
+    assert_true(fix->b.replayed);
+    assert_int_equal(fix->world.sent_count, 1);
+}
+
+static void test_repeat_of_opens_once(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    struct engine_call again = {.tool = "refund", .wait_ms = -1, .call = {.idempotency_key = "k1"}};
+    again.call.repeat_of = fix->world.sent[0].operation;
+    world_request(&fix->world, &again, ARGUMENTS, &fix->b);
+    world_run(&fix->world);
+    assert_int_equal(fix->b.kind, REPLY_REPEAT); /* not finished */
+    world_answer(&fix->world, 0, OUTCOME_SUCCESS, "re_1");
+    world_reply_release(&fix->b);
+    world_request(&fix->world, &again, ARGUMENTS, &fix->b);
+    world_run(&fix->world);
+    assert_int_equal(fix->world.sent_count, 2);
+    assert_string_not_equal(fix->world.sent[0].provider_key, fix->world.sent[1].provider_key);
+    world_request(&fix->world, &again, ARGUMENTS, &fix->c); /* a retry of the repeat joins it */
+    world_run(&fix->world);
+    assert_int_equal(fix->world.sent_count, 2);
+    world_answer(&fix->world, 1, OUTCOME_SUCCESS, "re_2");
+    assert_string_equal(fix->b.op.external_id, "re_2");
+    assert_string_equal(fix->c.op.external_id, "re_2");
+    assert_string_equal(fix->b.op.repeat_of, fix->a.op.id);
+}
+
+static void test_refused_argument_may_be_corrected(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_REFUSED, NULL);
+    assert_int_equal(fix->a.op.state, STATE_FAILED_PERMANENT);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->b); /* the same again: the same answer */
+    assert_true(fix->b.replayed);
+    world_call(&fix->world, "refund", CHANGED, "k1", &fix->c);
+    assert_int_equal(fix->world.sent_count, 2);
+    world_answer(&fix->world, 1, OUTCOME_SUCCESS, "re_2");
+    assert_int_equal(fix->c.op.key_version, 2);
+    assert_string_equal(fix->c.op.previous, fix->a.op.id);
+}
+
+static void test_not_sent_spends_no_attempts(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    for (size_t i = 0; i < 20; i++) {
+        world_answer(&fix->world, i, OUTCOME_NOT_SENT, NULL);
+        world_advance(&fix->world, 1500);
+    }
+    world_answer(&fix->world, 20, OUTCOME_SUCCESS, "re_1");
+    struct arena arena;
+    arena_init(&arena);
+    struct operation *op = world_row(&fix->world, &arena, fix->world.sent[0].operation);
+    assert_int_equal(op->state, STATE_COMPLETED_SUCCESS);
+    assert_int_equal(op->attempts, 1);
+    arena_release(&arena);
+}
+
+static void test_crash_with_attempt_open(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    world_crash(&fix->world);
+    assert_int_equal(fix->world.sent_count, 2);
+    assert_int_equal(fix->world.sent[1].kind, ATTEMPT_LOOKUP);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->b);
+    world_answer(&fix->world, 1, OUTCOME_FOUND, "m_1");
+    assert_int_equal(fix->b.count, 1);
+    assert_int_equal(fix->b.op.state, STATE_COMPLETED_SUCCESS);
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 1);
+    struct arena arena;
+    arena_init(&arena);
+    struct ledger_request request = {
+        .command = LEDGER_ATTEMPTS, .arena = &arena, .attempts = {.operation = fix->b.op.id}};
+    assert_int_equal(ledger_call(fix->world.ledger, &request), 0);
+    assert_int_equal(request.attempts.count, 2);
+    assert_int_equal(request.attempts.attempts[0].outcome, OUTCOME_LOST);
+    arena_release(&arena);
+}
+
+static void test_crash_before_send_is_sent(void **state)
+{
+    struct fix *fix = *state;
+    fix->provider.connections_max = 1;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    world_call(&fix->world, "refund", ARGUMENTS, "k2", &fix->b); /* waits for the slot */
+    assert_int_equal(fix->world.sent_count, 1);
+    world_crash(&fix->world);
+    assert_int_equal(fix->world.sent[1].kind, ATTEMPT_CALL); /* what never left is sent */
+    world_answer(&fix->world, 1, OUTCOME_SUCCESS, "re_1");
+    check_row(fix, fix->world.sent[1].operation, STATE_COMPLETED_SUCCESS, REASON_NONE);
+    assert_int_equal(fix->world.sent[2].kind, ATTEMPT_LOOKUP); /* what may have left is looked up */
+    world_answer(&fix->world, 2, OUTCOME_FOUND, "m_1");
+    check_row(fix, fix->world.sent[0].operation, STATE_COMPLETED_SUCCESS, REASON_RECONCILED);
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 2);
+}
+
+static void test_queue_keeps_order_within_limit(void **state)
+{
+    struct fix *fix = *state;
+    fix->provider.connections_max = 1;
+    open_world(fix);
+    struct world_reply replies[4] = {0};
+    const char *keys[] = {"q0", "q1", "q2", "q3"};
+    for (size_t i = 0; i < 4; i++)
+        world_call(&fix->world, "refund", ARGUMENTS, keys[i], &replies[i]);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(fix->world.sent_count, i + 1);
+        world_answer(&fix->world, i, OUTCOME_SUCCESS, keys[i]);
+        assert_string_equal(replies[i].op.external_id, keys[i]);
+        world_reply_release(&replies[i]);
+    }
+}
+
+static void test_wait_ends_first(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    struct engine_call call = {.tool = "refund", .wait_ms = 1000, .call = {.idempotency_key = "k1"}};
+    world_request(&fix->world, &call, ARGUMENTS, &fix->a);
+    world_run(&fix->world);
+    world_advance(&fix->world, 1001);
+    assert_int_equal(fix->a.count, 1);
+    assert_true(fix->a.waited_out);
+    assert_int_equal(fix->a.op.state, STATE_DISPATCHED);
+    engine_wait(fix->world.engine, "acme", fix->a.op.id, 5000, world_keep, &fix->b);
+    world_run(&fix->world);
+    assert_int_equal(fix->b.count, 0);
+    world_answer(&fix->world, 0, OUTCOME_SUCCESS, "re_1");
+    assert_int_equal(fix->b.op.state, STATE_COMPLETED_SUCCESS);
+}
+
+static void test_scheduled(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    struct engine_call call = {.tool = "refund", .async = true, .call = {.idempotency_key = "k1"}};
+    call.call.not_before_ms = fix->world.now_ms + 60000;
+    world_request(&fix->world, &call, ARGUMENTS, &fix->a);
+    world_run(&fix->world);
+    assert_int_equal(fix->a.op.state, STATE_PLANNED);
+    world_advance(&fix->world, 59999);
+    assert_int_equal(fix->world.sent_count, 0);
+    world_advance(&fix->world, 2);
+    assert_int_equal(fix->world.sent_count, 1);
+    world_answer(&fix->world, 0, OUTCOME_SUCCESS, "re_1");
+    check_row(fix, fix->a.op.id, STATE_COMPLETED_SUCCESS, REASON_NONE);
+}
+
+static void test_key_retention_bounds_resends(void **state)
+{
+    struct fix *fix = *state;
+    fix->provider.key_retention_ms = 10000;
+    fix->keyed.retry.backoff_ms = fix->keyed.retry.backoff_max_ms = 60000;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    world_advance(&fix->world, 10001);
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
+    assert_int_equal(fix->world.sent[1].kind, ATTEMPT_LOOKUP); /* too old to be sent again */
+    world_answer(&fix->world, 1, OUTCOME_FOUND, "re_1");
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 1);
+}
+
+static void test_decisions(void **state)
+{
+    struct fix *fix = *state;
+    fix->weak.reconcile.strategies[0] = STRATEGY_MANUAL;
+    fix->weak.reconcile.strategy_count = 1;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
+    assert_int_equal(fix->a.op.reason, REASON_NEEDS_OPERATOR);
+    struct engine_decision stale = {.kind = DECISION_RESOLVE, .tenant = "acme", .operation = fix->a.op.id, .rev = 1,
+                                    .happened = true, .actor = "ann", .note = "seen in the mailbox"};
+    engine_decide(fix->world.engine, &stale, world_keep, &fix->b);
+    world_run(&fix->world);
+    assert_int_equal(fix->b.kind, REPLY_STALE);
+    struct engine_decision cancel = {.kind = DECISION_CANCEL, .operation = fix->a.op.id, .actor = "ann"};
+    engine_decide(fix->world.engine, &cancel, world_keep, &fix->b);
+    world_run(&fix->world);
+    assert_int_equal(fix->b.kind, REPLY_IMPOSSIBLE);
+    struct engine_decision good = stale;
+    good.rev = fix->a.op.rev;
+    good.external_id = "m_7";
+    engine_decide(fix->world.engine, &good, world_keep, &fix->b);
+    world_run(&fix->world);
+    assert_int_equal(fix->b.kind, REPLY_OPERATION);
+    assert_int_equal(fix->b.op.state, STATE_COMPLETED_SUCCESS);
+    assert_string_equal(fix->b.op.external_id, "m_7");
+    engine_decide(fix->world.engine, &good, world_keep, &fix->c);
+    world_run(&fix->world);
+    assert_int_equal(fix->c.kind, REPLY_STALE);
+}
+
+static void test_operator_allows_retry(void **state)
+{
+    struct fix *fix = *state;
+    fix->weak.reconcile.strategies[0] = STRATEGY_MANUAL;
+    fix->weak.reconcile.strategy_count = 1;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
+    struct engine_decision retry = {.kind = DECISION_RESOLVE, .operation = fix->a.op.id, .rev = fix->a.op.rev,
+                                    .allow_retry = true, .actor = "ann", .note = "not in the mailbox"};
+    engine_decide(fix->world.engine, &retry, world_keep, &fix->b);
+    world_run(&fix->world);
+    assert_int_equal(fix->b.op.state, STATE_FAILED_RETRYABLE);
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 2);
+    world_answer(&fix->world, 1, OUTCOME_SUCCESS, "m_2");
+    check_row(fix, fix->a.op.id, STATE_COMPLETED_SUCCESS, REASON_NONE);
+}
+
+static void test_retry_of_closed_opens_version(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_REFUSED, NULL);
+    struct engine_decision retry = {.kind = DECISION_RETRY, .operation = fix->a.op.id, .actor = "ann"};
+    engine_decide(fix->world.engine, &retry, world_keep, &fix->b);
+    world_run(&fix->world);
+    assert_int_equal(fix->b.kind, REPLY_OPERATION);
+    assert_int_equal(fix->b.op.key_version, 2);
+    assert_int_equal(fix->world.sent_count, 2);
+    assert_string_equal(fix->world.sent[1].arguments, fix->world.sent[0].arguments);
+    world_answer(&fix->world, 1, OUTCOME_SUCCESS, "re_9");
+    check_row(fix, fix->a.op.id, STATE_FAILED_PERMANENT, REASON_PROVIDER_REFUSED);
+}
+
+static void test_accepted_is_polled(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_ACCEPTED, "re_1");
+    check_row(fix, fix->world.sent[0].operation, STATE_ACKNOWLEDGED, REASON_ACCEPTED);
+    world_advance(&fix->world, 1001);
+    world_answer(&fix->world, 1, OUTCOME_PENDING, "re_1");
+    world_advance(&fix->world, 3000);
+    world_answer(&fix->world, 2, OUTCOME_FOUND, "re_1");
+    assert_int_equal(fix->a.count, 1);
+    assert_int_equal(fix->a.op.state, STATE_COMPLETED_SUCCESS);
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 1);
+}
+
+static void test_lookup_pages_are_attempts(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
+    struct adapter_answer more = {.outcome = OUTCOME_MORE, .progress = STR("{\"cursor\":\"c1\"}")};
+    world_answer_with(&fix->world, 1, &more);
+    assert_string_equal(fix->world.sent[2].progress, "{\"cursor\":\"c1\"}");
+    world_answer(&fix->world, 2, OUTCOME_FOUND, "m_1");
+    struct arena arena;
+    arena_init(&arena);
+    struct ledger_request request = {
+        .command = LEDGER_ATTEMPTS, .arena = &arena, .attempts = {.operation = fix->a.op.id}};
+    assert_int_equal(ledger_call(fix->world.ledger, &request), 0);
+    assert_int_equal(request.attempts.count, 3);
+    assert_int_equal(request.attempts.attempts[1].outcome, OUTCOME_MORE);
+    assert_int_equal(request.attempts.attempts[2].outcome, OUTCOME_FOUND);
+    arena_release(&arena);
+}
+
+static void test_retention_leaves_a_tombstone(void **state)
+{
+    struct fix *fix = *state;
+    fix->keyed.retain_ms = 10000;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_SUCCESS, "re_1");
+    world_advance(&fix->world, 9900);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->b);
+    assert_true(fix->b.replayed);
+    world_advance(&fix->world, 200);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->c);
+    assert_int_equal(fix->c.kind, REPLY_EXPIRED);
+    assert_int_equal(fix->world.sent_count, 1);
+}
+
+static void test_reads_share_and_retry(void **state)
+{
+    struct fix *fix = *state;
+    fix->read.cache_ms = 5000;
+    open_world(fix);
+    world_call(&fix->world, "look", ARGUMENTS, NULL, &fix->a);
+    world_call(&fix->world, "look", ARGUMENTS, NULL, &fix->b);
+    assert_int_equal(fix->world.sent_count, 1);
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
+    world_advance(&fix->world, 1500);
+    assert_int_equal(fix->world.sent_count, 2);
+    world_answer(&fix->world, 1, OUTCOME_SUCCESS, NULL);
+    assert_int_equal(fix->a.kind, REPLY_READ);
+    assert_int_equal(fix->a.count + fix->b.count, 2);
+    world_call(&fix->world, "look", ARGUMENTS, NULL, &fix->c);
+    assert_true(fix->c.replayed);
+    world_advance(&fix->world, 5001);
+    world_reply_release(&fix->c);
+    world_call(&fix->world, "look", ARGUMENTS, NULL, &fix->c);
+    assert_int_equal(fix->world.sent_count, 3);
+    world_answer(&fix->world, 2, OUTCOME_REFUSED, NULL);
+    assert_int_equal(fix->c.op.state, STATE_FAILED_PERMANENT);
+}
+
+static void test_dry_run_records_nothing(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    struct engine_call call = {.tool = "refund", .dry_run = true, .call = {.idempotency_key = "k1"}};
+    world_request(&fix->world, &call, ARGUMENTS, &fix->a);
+    world_run(&fix->world);
+    assert_int_equal(fix->a.kind, REPLY_PLAN);
+    assert_non_null(strstr(fix->a.plan, "\"decision\":\"execute\""));
+    assert_int_equal(fix->world.sent_count, 0);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->b);
+    world_answer(&fix->world, 0, OUTCOME_SUCCESS, "re_1");
+    assert_false(fix->b.replayed);
+    world_request(&fix->world, &call, CHANGED, &fix->c);
+    world_run(&fix->world);
+    assert_non_null(strstr(fix->c.plan, "\"decision\":\"conflict\""));
+}
+
+static void test_breaker_holds(void **state)
+{
+    struct fix *fix = *state;
+    fix->provider.breaker_failures = 2;
+    open_world(fix);
+    struct world_reply r[2] = {0};
+    world_call(&fix->world, "mail", ARGUMENTS, "k0", &r[0]);
+    world_answer(&fix->world, 0, OUTCOME_NOT_SENT, NULL);
+    world_advance(&fix->world, 150);
+    world_answer(&fix->world, 1, OUTCOME_NOT_SENT, NULL);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    assert_int_equal(fix->world.sent_count, 2);
+    world_advance(&fix->world, 6000);
+    assert_int_equal(fix->world.sent_count, 3); /* one probe */
+    world_answer(&fix->world, 2, OUTCOME_SUCCESS, "x_1");
+    world_advance(&fix->world, 6000);
+    assert_int_equal(fix->world.sent_count, 4);
+    world_answer(&fix->world, 3, OUTCOME_SUCCESS, "x_2");
+    world_reply_release(&r[0]);
+}
+
+static void test_tenants_and_principals(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_SUCCESS, "re_1");
+    struct engine_call foreign = {.tool = "refund", .wait_ms = -1,
+                                  .call = {.tenant = "beta", .principal = "agent", .idempotency_key = "1"}};
+    world_request(&fix->world, &foreign, ARGUMENTS, &fix->b);
+    world_run(&fix->world);
+    assert_int_equal(fix->world.sent_count, 2);
+    struct engine_call colleague = {.tool = "refund", .wait_ms = -1,
+                                    .call = {.tenant = "acme", .principal = "other", .idempotency_key = "1"}};
+    world_request(&fix->world, &colleague, ARGUMENTS, &fix->c);
+    world_run(&fix->world);
+    assert_int_equal(fix->c.kind, REPLY_NOT_SHARED);
+    assert_int_equal(fix->world.sent_count, 2);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_success_and_replay),
+        TEST(test_joiners_share_one_request),
+        TEST(test_conflict_names_fields_before_status),
+        TEST(test_keyed_timeout_is_resent_with_same_key),
+        TEST(test_success_after_resend_counts_effects),
+        TEST(test_clean_failure_after_doubt_is_not_believed),
+        TEST(test_weak_is_never_resent),
+        TEST(test_late_landing_is_seen),
+        TEST(test_cannot_tell_interrupts_absence),
+        TEST(test_give_up_leaves_unknown),
+        TEST(test_in_doubt_guard),
+        TEST(test_guard_sees_orphans_not_waited_for),
+        TEST(test_repeat_rule),
+        TEST(test_undelivered_result_is_joined_for_ever),
+        TEST(test_repeat_of_opens_once),
+        TEST(test_refused_argument_may_be_corrected),
+        TEST(test_not_sent_spends_no_attempts),
+        TEST(test_crash_with_attempt_open),
+        TEST(test_crash_before_send_is_sent),
+        TEST(test_queue_keeps_order_within_limit),
+        TEST(test_wait_ends_first),
+        TEST(test_scheduled),
+        TEST(test_key_retention_bounds_resends),
+        TEST(test_decisions),
+        TEST(test_operator_allows_retry),
+        TEST(test_retry_of_closed_opens_version),
+        TEST(test_accepted_is_polled),
+        TEST(test_lookup_pages_are_attempts),
+        TEST(test_retention_leaves_a_tombstone),
+        TEST(test_reads_share_and_retry),
+        TEST(test_dry_run_records_nothing),
+        TEST(test_breaker_holds),
+        TEST(test_tenants_and_principals),
+    };
+    return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
+}
