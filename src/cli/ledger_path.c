@@ -1,0 +1,29 @@
+#include "cli/ledger_path.h"
+
+#include "daemon/config.h"
+
+const char *ledger_path(const struct cli_args *args, struct arena *arena)
+{
+    struct config_report report;
+    struct config *config = NULL;
+    struct registry *registry = NULL;
+    const char *path = NULL;
+    if (args->ledger)
+        return args->ledger;
+    if (!args->config) {
+        cli_usage(args->command, "say which ledger: --ledger FILE, or --config FILE with the registry file");
+        return NULL;
+    }
+    config_report_init(&report);
+    if (config_load(args->config, &config, &registry, &report) == ERR_NONE) {
+        path = arena_copy_text(arena, config->ledger.path);
+    } else {
+        config_report_print(&report, stderr);
+        fprintf(stderr, "onced %s: the registry file cannot be used; --ledger FILE does without it\n",
+                args->command->name);
+    }
+    config_report_release(&report);
+    registry_unref(registry);
+    config_free(config);
+    return path;
+}
