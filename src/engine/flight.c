@@ -522,7 +522,7 @@ static bool take_slot(struct flight *flight, bool resend)
         flight->has_slot = true;
         return true;
     }
-    if (answer == GATE_FULL && queue_has_room(flight) && flight->owned)
+    if (answer == GATE_FULL && queue_has_room(flight)) /* first come, first served: no starving by newer calls */
         flight_enqueue(flight);
     else
         hold(flight, gate_reason(answer), until);
