@@ -370,6 +370,22 @@ static void test_defaults(void **state)
     }
 }
 
+/* What happens to one filled instance is not seen in the next. */
+static void test_defaults_are_not_shared(void **state)
+{
+    struct fixture *f = *state;
+    struct schema *schema = compile(f, "{\"properties\":{\"a\":{\"default\":{\"x\":{}},\"properties\":"
+                                       "{\"x\":{\"properties\":{\"b\":{\"default\":1}}}}}}}");
+    for (int round = 0; round < 2; round++) {
+        struct json *instance = parse(f, "{}");
+        schema_apply_defaults(schema, &f->arena, instance);
+        struct json *x = (struct json *)json_pointer_get(instance, STR("/a/x"));
+        assert_int_equal(x->count, 1);
+        json_set(&f->arena, x, STR("c"), json_null());
+    }
+    schema_free(schema);
+}
+
 /* A default that needs itself would go on for ever. */
 static void test_defaults_end(void **state)
 {
@@ -613,6 +629,7 @@ int main(void)
         TEST(test_documents),
         TEST(test_meta_schemas),
         TEST(test_defaults),
+        TEST(test_defaults_are_not_shared),
         TEST(test_defaults_end),
         TEST(test_steps_are_bounded),
         TEST(test_nesting_is_bounded),
