@@ -1,0 +1,53 @@
+# Thin: Meson and Ninja build, tools/ holds the rest. Each target installs the Debian packages it needs when they are missing.
+BUILD ?= build
+BUILD_SAN ?= build-san
+BUILD_BENCH ?= build-bench
+FUZZ_SECONDS ?= 60
+RELEASE = --buildtype=release -Doptimization=2 -Db_lto=true -Db_pie=true
+DEBUG_SAN = --buildtype=debugoptimized -Db_sanitize=address,undefined
+
+.PHONY: all build demo test bench fuzz format format-check lint install clean
+
+all: build
+
+build:
+	@sh tools/setup.sh build
+	@sh tools/build.sh $(BUILD) $(RELEASE) -Dtests=false
+	@echo "built $(BUILD)/src/cli/onced"
+
+demo: build
+	@sh tools/setup.sh demo
+	@ONCED=$(abspath $(BUILD))/src/cli/onced python3 demo/demo.py
+
+test:
+	@sh tools/setup.sh build test
+	@sh tools/build.sh $(BUILD_SAN) $(DEBUG_SAN)
+	@sh tools/e2e-setup.sh
+	@test/e2e/.venv/bin/python tools/run-suites.py $(BUILD_SAN)
+
+bench:
+	@sh tools/setup.sh build bench
+	@sh tools/build.sh $(BUILD_BENCH) $(RELEASE)
+	@ONCED=$(abspath $(BUILD_BENCH))/src/cli/onced python3 test/bench/bench.py --build $(abspath $(BUILD_BENCH))
+
+fuzz:
+	@sh tools/setup.sh build lint test
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) sh tools/fuzz.sh
+
+format:
+	@sh tools/setup.sh lint
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+format-check:
+	@sh tools/setup.sh lint
+	@git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
+
+lint:
+	@sh tools/setup.sh build test lint
+	@sh tools/lint.sh
+
+install: build
+	@meson install -C $(BUILD)
+
+clean:
+	@rm -rf build build-* test/e2e/.venv test/e2e/node_modules

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Runs every test suite of a build folder and tells one sum: run-suites.py BUILD [pytest arguments]
+
+Unit, contract and other compiled tests run under `meson test`; a cmocka program counts each of its tests, any other program
+counts as one. The end-to-end tests run under pytest. The closing line is "N passed, N failed, N skipped"; every failed and
+every skipped test is named above it. Exit status 1 when anything failed, or when nothing ran."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TAP = re.compile(r"^(ok|not ok) (\d+)(?: - (.*?))?\s*(# SKIP\b.*)?$", re.MULTILINE)
+PLAN = re.compile(r"^1\.\.(\d+)", re.MULTILINE)
+
+
+class Tally:
+    def __init__(self):
+        self.passed = 0
+        self.failed = []
+        self.skipped = []
+
+    def add(self, outcome, name):
+        if outcome == "passed":
+            self.passed += 1
+        else:
+            getattr(self, outcome).append(name)
+
+
+def meson_command():
+    import shutil
+    return [shutil.which("meson") or "meson"]
+
+
+def cmocka_outcomes(text):
+    """(outcome, name) of each test in cmocka's TAP output, and how many were promised."""
+    outcomes = []
+    for ok, number, name, skip in TAP.findall(text):
+        if skip:
+            outcomes.append(("skipped", name or skip.removeprefix("# SKIP").strip() or number))
+        else:
+            outcomes.append(("passed" if ok == "ok" else "failed", name or number))
+    return outcomes, sum(int(n) for n in PLAN.findall(text))
+
+
+def count_program(test, tally):
+    name = test["name"]
+    result = test["result"]
+    outcomes, promised = cmocka_outcomes((test.get("stdout") or "") + "\n" + (test.get("stderr") or ""))
+    for outcome, part in outcomes:
+        tally.add(outcome, f"{name}: {part}")
+    good = result in ("OK", "EXPECTEDFAIL")
+    if outcomes:
+        # a program that died counts for the tests that it no longer told about
+        for _ in range(max(0, promised - len(outcomes))):
+            tally.add("failed", f"{name}: did not get to its end ({result})")
+        if not good and not any(outcome == "failed" for outcome, _ in outcomes) and promised <= len(outcomes):
+            tally.add("failed", f"{name}: {result}")
+    elif result == "SKIP":
+        tally.add("skipped", name)
+    else:
+        tally.add("passed" if good else "failed", name if good else f"{name}: {result}")
+
+
+def run_meson(build, tally):
+    environment = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="TAP")
+    environment.setdefault("ASAN_OPTIONS", "detect_leaks=1:abort_on_error=0")
+    environment.setdefault("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1")
+    log = os.path.join(build, "meson-logs", "testlog.json")
+    if os.path.exists(log):
+        os.remove(log)
+    status = subprocess.run([*meson_command(), "test", "-C", build, "--no-rebuild", "--print-errorlogs"],
+                            env=environment, cwd=ROOT).returncode
+    before = tally.passed + len(tally.failed) + len(tally.skipped)
+    if os.path.exists(log):
+        with open(log, encoding="utf-8") as lines:
+            for line in lines:
+                count_program(json.loads(line), tally)
+    if before == tally.passed + len(tally.failed) + len(tally.skipped):
+        tally.add("failed", "meson test ran nothing")
+    elif status != 0 and not tally.failed:
+        tally.add("failed", f"meson test ended with {status}")
+
+
+def run_pytest(build, arguments, tally):
+    report = os.path.join(build, "meson-logs", "e2e.xml")
+    if os.path.exists(report):
+        os.remove(report)
+    environment = dict(os.environ, ONCED_BUILD=build)
+    environment.setdefault("ONCED", os.path.join(build, "src", "cli", "onced"))
+    environment.setdefault("ONCED_FAKE_PROVIDER", os.path.join(build, "test", "support", "fake-provider"))
+    environment.setdefault("ASAN_OPTIONS", "detect_leaks=1:abort_on_error=0")
+    environment.setdefault("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1")
+    command = [sys.executable, "-B", "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", f"--junitxml={report}",
+               *(arguments or ["test/e2e"])]
+    status = subprocess.run(command, env=environment, cwd=ROOT).returncode
+    if not os.path.exists(report):
+        tally.add("failed", f"pytest ended with {status} and left no report")
+        return
+    counted = 0
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        name = f"{case.get('classname')}.{case.get('name')}"
+        counted += 1
+        skip = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            tally.add("failed", name)
+        elif skip is not None:
+            tally.add("skipped", f"{name}: {skip.get('message')}")
+        else:
+            tally.add("passed", name)
+    if counted == 0:
+        tally.add("failed", f"pytest ran nothing (it ended with {status})")
+    elif status not in (0, 1):
+        tally.add("failed", f"pytest ended with {status}")
+
+
+def main():
+    if len(sys.argv) < 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    build = os.path.abspath(sys.argv[1])
+    tally = Tally()
+    run_meson(build, tally)
+    run_pytest(build, sys.argv[2:], tally)
+    print()
+    for name in tally.skipped:
+        print(f"skipped: {name}")
+    for name in tally.failed:
+        print(f"failed: {name}")
+    print(f"{tally.passed} passed, {len(tally.failed)} failed, {len(tally.skipped)} skipped", flush=True)
+    return 1 if tally.failed or tally.passed == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
