@@ -38,6 +38,9 @@ struct json_limits {
     size_t bytes_max;  /* of the text */
     unsigned depth_max; /* nesting of arrays and objects */
     size_t values_max; /* all values together; bounds memory */
+    /* RFC 8259 only advises against duplicate names; onced refuses them everywhere (design 2.5). true accepts them, in their
+     * order, for judging the grammar alone: look-ups, equality and the canonical form are not defined for such values. */
+    bool duplicates_accepted;
 };
 
 /* 1 MiB, depth 64, 100,000 values. */

@@ -25,6 +25,7 @@ struct reader {
     const char *end;
     size_t values_left;
     unsigned depth_left;
+    bool duplicates_accepted;
     /* Elements of all open arrays and objects; each is copied to the arena when its bracket closes. */
     struct json_member *stack;
     size_t stack_n, stack_cap;
@@ -400,7 +401,7 @@ static bool read_object(struct reader *r, struct json *out)
     }
     r->at++;
     size_t count = r->stack_n - base;
-    const struct json_member *again = find_duplicate(r->stack + base, count);
+    const struct json_member *again = r->duplicates_accepted ? NULL : find_duplicate(r->stack + base, count);
     if (again) {
         char name[128];
         show_name(again->name, name, sizeof name);
@@ -481,6 +482,7 @@ enum err_code json_parse(struct arena *arena, struct str text, const struct json
     r.text[text.n] = '\0';
     r.at = r.text;
     r.end = r.text + text.n;
+    r.duplicates_accepted = limits->duplicates_accepted;
     r.values_left = limits->values_max < UINT32_MAX ? limits->values_max : UINT32_MAX;
     r.depth_left = limits->depth_max < DEPTH_HARD_MAX ? limits->depth_max : DEPTH_HARD_MAX;
     r.stack = r.stack_first;
