@@ -1,0 +1,34 @@
+/* Bearer tokens (design 16). A token is a random text that only its owner has; the ledger keeps its SHA-256, so that
+ * finding a token is a look-up by hash and nothing is ever compared byte by byte with a secret. */
+#ifndef DOOR_AUTH_H
+#define DOOR_AUTH_H
+
+#include "door/exchange.h"
+
+/* "onced_" + 43 characters of base64url (256 random bits), with the NUL. */
+#define AUTH_TOKEN_SIZE      50
+#define AUTH_TOKEN_BYTES_MAX 256 /* longer ones are refused without a look */
+/* How long a positive look-up is remembered: a revocation by another process takes effect within this time, one through
+ * this daemon at once. */
+#define AUTH_CACHE_MS  5000
+#define AUTH_CACHE_MAX 1024
+
+/* A new secret and what to store of it. */
+void auth_token_make(struct env *env, char out[AUTH_TOKEN_SIZE], struct digest *hash);
+/* The hash of a token as it was presented. */
+struct digest auth_token_hash(struct str token);
+
+struct auth;
+struct auth *auth_new(void);
+void auth_free(struct auth *auth);                         /* NULL is fine */
+void auth_tick(struct auth *auth, int64_t now_ms);         /* forgets what is too old */
+void auth_forget(struct auth *auth, const char *token_id); /* revoked */
+
+enum auth_outcome { AUTH_OK, AUTH_MISSING, AUTH_REFUSED, AUTH_UNAVAILABLE };
+
+/* Finds out who calls and fills exchange->caller when AUTH_OK. ready is called once, at once or later; text says more
+ * for people ("" when there is nothing to add). */
+void auth_check(struct auth *auth, struct exchange *exchange,
+                void (*ready)(struct exchange *exchange, enum auth_outcome outcome, const char *text));
+
+#endif

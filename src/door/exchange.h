@@ -1,0 +1,134 @@
+/* One HTTP request and its answer, as the routes see it. Made and sent by http.c; a route reads the upper part, fills
+ * `answer`, and calls exchange_send() exactly once: at once or later, from any callback on the loop's thread. Until
+ * then the exchange stays valid. */
+#ifndef DOOR_EXCHANGE_H
+#define DOOR_EXCHANGE_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "engine/engine.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct http_door;
+struct route;
+struct auth;
+struct MHD_Connection;
+
+enum http_method { METHOD_GET, METHOD_HEAD, METHOD_POST, METHOD_DELETE, METHOD_OPTIONS, METHOD_OTHER };
+
+/* The headers that anybody asks for. X(constant, lower-case name) */
+#define HEADERS(X)                                                                                                     \
+    X(HEADER_AUTHORIZATION, "authorization")                                                                           \
+    X(HEADER_CONTENT_LENGTH, "content-length")                                                                         \
+    X(HEADER_CONTENT_TYPE, "content-type")                                                                             \
+    X(HEADER_EXPECT, "expect")                                                                                         \
+    X(HEADER_HOST, "host")                                                                                             \
+    X(HEADER_IDEMPOTENCY_KEY, "idempotency-key")                                                                       \
+    X(HEADER_CALL_ID, "onced-call-id")                                                                                 \
+    X(HEADER_PRINCIPAL, "onced-principal")                                                                             \
+    X(HEADER_RUN_ID, "onced-run-id")                                                                                   \
+    X(HEADER_SESSION_ID, "onced-session-id")                                                                           \
+    X(HEADER_STEP_ID, "onced-step-id")                                                                                 \
+    X(HEADER_TENANT, "onced-tenant")                                                                                   \
+    X(HEADER_ORIGIN, "origin")                                                                                         \
+    X(HEADER_PREFER, "prefer")                                                                                         \
+    X(HEADER_TRACEPARENT, "traceparent")
+
+enum header {
+#define X(constant, name) constant,
+    HEADERS(X)
+#undef X
+        HEADER_COUNT
+};
+const char *header_name(enum header header);
+
+/* One parameter of the query, decoded. */
+struct query_pair {
+    struct query_pair *next;
+    struct str name, value;
+};
+
+/* Who calls, once authenticated. Texts live as long as the exchange. */
+struct caller {
+    const char *tenant, *principal;
+    enum role role;
+};
+
+#define EXCHANGE_PARAMS_MAX 2
+
+struct exchange {
+    struct http_door *door;
+    struct engine *engine;
+    struct arena arena; /* for this request; reset after the answer has gone */
+    /* request */
+    enum http_method method;
+    const char *path;                 /* as sent, still escaped */
+    struct str headers[HEADER_COUNT]; /* absent when not given; the first one when given more than once */
+    uint32_t repeated;                /* bit per header that came more than once */
+    struct query_pair *query;         /* in the order of the text */
+    bool bad_query;                   /* a broken escape or too many parameters */
+    struct buf body;
+    bool too_large; /* the body was over the limit and is not complete */
+    struct caller caller;
+    const struct route *route;
+    const char *params[EXCHANGE_PARAMS_MAX]; /* of the path, decoded */
+    void *user;                              /* the route's own, while it waits */
+    struct waiter *waiter;                   /* the route waits for the engine: given up when the caller leaves */
+    /* answer */
+    int status;
+    struct buf answer;
+    struct str fixed;                     /* instead of answer: a text that outlives the door */
+    const char *content_type;             /* NULL: application/json */
+    char operation_id[OPERATION_ID_SIZE]; /* Onced-Operation-Id; "" = none */
+    bool location;                        /* Location: that operation */
+    const char *allow;                    /* Allow, or NULL */
+    bool replayed, challenge, close;      /* Idempotency-Replayed, WWW-Authenticate, Connection: close */
+    int retry_after_s;                    /* 0 = none */
+    struct operation delivered; /* id, key source, state: told to the engine when the answer has been written */
+    bool tell_delivered;
+    /* http.c's own */
+    struct MHD_Connection *connection;
+    struct peer *peer;
+    struct exchange *next, **at; /* list of waiting ones, or of spare ones */
+    struct watch *watch;
+    int64_t since_ms; /* loop time */
+    size_t discarded; /* bytes of the body that were thrown away */
+    bool handled, in_handler, suspended, answered, gone;
+};
+
+/* Sends status and answer. The exchange is not to be touched afterwards. */
+void exchange_send(struct exchange *exchange, int status);
+
+/* The route went to the ledger (+1) or is back (-1): the door does not close meanwhile. */
+void exchange_hold(struct exchange *exchange, int by);
+
+/* The connection is beyond the limit: all it gets is being told so. */
+bool exchange_surplus(const struct exchange *exchange);
+
+/* Decodes %XX. False for broken escapes and for %00, which no text of ours may hold. *out is NUL-terminated, in arena.
+ */
+bool exchange_unescape(struct arena *arena, struct str text, struct str *out);
+
+/* What the door offers to routes. */
+struct door_parts {
+    struct auth *auth;  /* NULL: no tokens, everybody is admin */
+    struct str openapi; /* the generated document */
+    size_t body_bytes_max;
+    bool stopping;
+    /* readiness of the ledger as last asked */
+    int64_t ledger_asked_ms; /* 0 = never */
+    bool ledger_failed;
+    char ledger_text[ERR_TEXT_MAX];
+};
+struct door_parts *exchange_parts(struct exchange *exchange);
+
+static inline int64_t exchange_now_ms(struct exchange *exchange)
+{
+    struct env *env = engine_env(exchange->engine);
+    return env->now_ms(env);
+}
+
+#endif

@@ -1,0 +1,85 @@
+/* The routes, each in one place: who may, what runs, and what openapi.json says about it. */
+#include "door/rest.h"
+
+#define STATES_TEXT                                                                                                    \
+    "{\"type\":\"string\",\"description\":\"one or more states, separated by commas; the parameter may be repeated\"}"
+#define TEXT    "{\"type\":\"string\"}"
+#define CURSOR  "{\"type\":\"string\",\"description\":\"`next` of the former page\"}"
+#define LIMIT   "{\"type\":\"integer\",\"minimum\":1,\"maximum\":500,\"default\":50}"
+#define WAIT_MS "{\"type\":\"integer\",\"minimum\":0,\"maximum\":120000,\"default\":0}"
+
+static const struct route_parameter operation_query[] = {
+    {"wait", WAIT_MS, "Milliseconds to wait until the operation is terminal or needs an operator."},
+    {NULL, NULL, NULL}};
+
+static const struct route_parameter list_query[] = {{"tool", TEXT, "Only this tool."},
+                                                    {"status", STATES_TEXT, "Only these states."},
+                                                    {"run_id", TEXT, "Only this run."},
+                                                    {"principal", TEXT, "Only calls of this principal."},
+                                                    {"limit", LIMIT, "Operations per page."},
+                                                    {"cursor", CURSOR, "Where to go on."},
+                                                    {NULL, NULL, NULL}};
+
+static const struct route_parameter page_query[] = {
+    {"limit", LIMIT, "Operations per page."}, {"cursor", CURSOR, "Where to go on."}, {NULL, NULL, NULL}};
+
+static const struct route_parameter incident_query[] = {
+    {"open", "{\"type\":\"boolean\",\"default\":false}", "Only those that nobody has acknowledged."},
+    {"limit", LIMIT, "Incidents per page."},
+    {"cursor", CURSOR, "Where to go on."},
+    {NULL, NULL, NULL}};
+
+const struct route rest_routes[] = {
+    {METHOD_POST, "/v1/calls", MAY_CALL, rest_call, "call", "Calls a tool, at most once per intent.", NULL, "Call",
+     false, "CallAnswer", "200 201 202",
+     "key_missing key_invalid no_such_tool in_doubt result_not_shared result_expired repeat_refused key_reused "
+     "invalid_arguments"},
+    {METHOD_GET, "/v1/operations", MAY_READ, rest_operations, "listOperations", "Lists operations, newest first.",
+     list_query, NULL, false, "OperationList", "200", ""},
+    {METHOD_GET, "/v1/operations/{id}", MAY_READ, rest_operation, "getOperation",
+     "One operation; with `wait` a long poll.", operation_query, NULL, false, "OperationOrTombstone", "200 202",
+     "not_found"},
+    {METHOD_GET, "/v1/operations/{id}/events", MAY_READ, rest_events, "getEvents", "The life of an operation.", NULL,
+     NULL, false, "EventList", "200", "not_found"},
+    {METHOD_GET, "/v1/operations/{id}/attempts", MAY_READ, rest_attempts, "getAttempts",
+     "The requests on the wire for an operation.", NULL, NULL, false, "AttemptList", "200", "not_found"},
+    {METHOD_POST, "/v1/operations/{id}/resolve", MAY_OPERATE, rest_resolve, "resolveOperation",
+     "States what really happened.", NULL, "Resolve", false, "Operation", "200 202",
+     "not_found stale_version not_possible"},
+    {METHOD_POST, "/v1/operations/{id}/retry", MAY_OPERATE, rest_retry, "retryOperation", "Has it tried again now.",
+     NULL, "Decision", true, "Operation", "200 202", "not_found stale_version not_possible"},
+    {METHOD_POST, "/v1/operations/{id}/cancel", MAY_CALL, rest_cancel, "cancelOperation",
+     "Cancels what has not been sent: the owner or an operator.", NULL, "Decision", true, "Operation", "200 202",
+     "not_found stale_version not_possible"},
+    {METHOD_GET, "/v1/tools", MAY_READ, rest_tools, "listTools", "The tools with their schemas and policies.", NULL,
+     NULL, false, "ToolList", "200", ""},
+    {METHOD_GET, "/v1/tools/{tool}", MAY_READ, rest_tool_by_name, "getTool", "One tool.", NULL, NULL, false, "Tool",
+     "200", "no_such_tool"},
+    {METHOD_GET, "/v1/tools/{tool}/operations/{key}", MAY_READ, rest_operation_by_key, "getOperationByKey",
+     "Status by idempotency key: its newest version.", NULL, NULL, false, "OperationOrTombstone", "200 202",
+     "not_found"},
+    {METHOD_GET, "/v1/runs/{run_id}", MAY_READ, rest_run, "getRun", "Every operation of a run, oldest first.",
+     page_query, NULL, false, "Run", "200", ""},
+    {METHOD_GET, "/v1/incidents", MAY_OPERATE, rest_incidents, "listIncidents", "Incidents, newest first.",
+     incident_query, NULL, false, "IncidentList", "200", ""},
+    {METHOD_POST, "/v1/incidents/{id}/acknowledge", MAY_OPERATE, rest_acknowledge, "acknowledgeIncident",
+     "Somebody has taken note; repeated: the first acknowledgement.", NULL, NULL, false, "Incident", "200",
+     "not_found"},
+    {METHOD_GET, "/v1/tokens", MAY_ADMIN, rest_tokens, "listTokens",
+     "The tokens of this tenant, without their secrets.", NULL, NULL, false, "TokenList", "200", ""},
+    {METHOD_POST, "/v1/tokens", MAY_ADMIN, rest_token_add, "addToken",
+     "Makes a token for this tenant; its secret is shown this once.", NULL, "NewToken", false, "IssuedToken", "201",
+     ""},
+    {METHOD_DELETE, "/v1/tokens/{id}", MAY_ADMIN, rest_token_revoke, "revokeToken", "Revokes a token of this tenant.",
+     NULL, NULL, false, "Token", "200", "not_found"},
+    {METHOD_GET, "/v1/stats", MAY_OPERATE, rest_stats, "getStats", "Figures of ledger and engine.", NULL, NULL, false,
+     "Stats", "200", ""},
+    {METHOD_GET, "/healthz", MAY_ANYBODY, rest_health, "health", "The process lives.", NULL, NULL, false, "Health",
+     "200", ""},
+    {METHOD_GET, "/readyz", MAY_ANYBODY, rest_ready, "ready", "Ready for calls, or the reasons why not.", NULL, NULL,
+     false, "Ready", "200 503", ""},
+    {METHOD_GET, "/openapi.json", MAY_ANYBODY, rest_openapi, "openapi", "This document.", NULL, NULL, false, "OpenAPI",
+     "200", ""},
+};
+
+const size_t rest_route_count = sizeof rest_routes / sizeof *rest_routes;
