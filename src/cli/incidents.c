@@ -23,18 +23,6 @@ const struct cli_command cli_incidents_command = {
     .run = cli_incidents,
 };
 
-static struct str incident_id(const struct json *incident)
-{
-    struct str id = json_get_text(incident, "incident_id");
-    return id.p ? id : json_get_text(incident, "id");
-}
-
-static struct str incident_operation(const struct json *incident)
-{
-    struct str id = json_get_text(incident, "operation_id");
-    return id.p ? id : json_get_text(incident, "operation");
-}
-
 static void print_list(const struct json *incidents, struct arena *arena)
 {
     static const char *const heads[] = {"INCIDENT", "KIND", "OPERATION", "AGE", "ACKNOWLEDGED", "NOTE"};
@@ -54,9 +42,9 @@ static void print_list(const struct json *incidents, struct arena *arena)
         struct str by = json_get_text(incident, "acknowledged_by");
         if (out_parse_time(json_get_text(incident, "at"), &ms))
             out_span(now_ms - ms, span);
-        cells[0].text = incident_id(incident);
+        cells[0].text = json_get_text(incident, "id");
         cells[1] = (struct out_cell){json_get_text(incident, "kind"), by.n > 0 ? OUT_PLAIN : OUT_RED};
-        cells[2].text = incident_operation(incident);
+        cells[2].text = json_get_text(incident, "operation_id");
         cells[3].text = str_of(arena_copy_text(arena, span));
         cells[4].text = by.n > 0 ? by : STR("open");
         cells[5].text = json_get_text(incident, "note");
@@ -88,7 +76,7 @@ static int run(const struct cli_args *args, struct client *client, bool all, str
             view_raw(&answer);
         } else if (acknowledge) {
             out_init(&out, stdout);
-            out_str(&out, OUT_PLAIN, incident_id(answer.json));
+            out_str(&out, OUT_PLAIN, json_get_text(answer.json, "id"));
             out_printf(&out, " acknowledged by ");
             out_str(&out, OUT_PLAIN, json_get_text(answer.json, "acknowledged_by"));
             out_printf(&out, "\n");

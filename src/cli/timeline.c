@@ -174,11 +174,11 @@ static void print_ended(struct out *out, const struct json *attempt)
 
 static void print_incident(struct out *out, const struct json *incident)
 {
-    struct str by = json_get_text(incident, "acknowledged_by"), id = json_get_text(incident, "incident_id");
+    struct str by = json_get_text(incident, "acknowledged_by");
     out_text(out, OUT_RED, "incident    ");
     out_str(out, OUT_RED, json_get_text(incident, "kind"));
     out_printf(out, " ");
-    out_str(out, OUT_PLAIN, id.p ? id : json_get_text(incident, "id"));
+    out_str(out, OUT_PLAIN, json_get_text(incident, "id"));
     if (by.n > 0) {
         out_printf(out, ", acknowledged by ");
         out_str(out, OUT_PLAIN, by);

@@ -6,6 +6,7 @@
 #include "base/env.h"
 #include "base/ulid.h"
 #include "base/units.h"
+#include "door/auth.h"
 #include "ledger/ledger.h"
 
 #include <errno.h>
@@ -34,7 +35,6 @@ const struct cli_command cli_token_command = {
     .run = cli_token,
 };
 
-#define SECRET_BYTES   32
 #define NAME_BYTES_MAX 128
 
 struct token_wish {
@@ -43,22 +43,6 @@ struct token_wish {
     enum role role;
     bool has_role;
 };
-
-/* ---- the secret ---- */
-
-/* "onced_" + 64 hex digits. */
-#define SECRET_SIZE (6 + 2 * SECRET_BYTES + 1)
-
-static void make_secret(char *out)
-{
-    unsigned char bytes[SECRET_BYTES];
-    struct env *env = env_system();
-    env->random(env, bytes, sizeof bytes);
-    memcpy(out, "onced_", 6);
-    for (size_t i = 0; i < sizeof bytes; i++)
-        snprintf(out + 6 + 2 * i, 3, "%02x", bytes[i]);
-    explicit_bzero(bytes, sizeof bytes);
-}
 
 /* ---- output ---- */
 
@@ -73,7 +57,7 @@ static void member_time(struct json_out *out, const char *name, int64_t ms)
 
 static void token_members(struct json_out *out, const struct token *token)
 {
-    json_out_member_text(out, "token_id", token->id);
+    json_out_member_text(out, "id", token->id);
     json_out_member_text(out, "tenant", token->tenant);
     json_out_member_text(out, "principal", token->principal);
     json_out_member_text(out, "role", role_name(token->role));
@@ -97,7 +81,7 @@ static void print_created(bool json, const struct token *token, const char *secr
     json_out_init(&out, &text);
     json_out_object(&out);
     token_members(&out, token);
-    json_out_member_text(&out, "secret", secret);
+    json_out_member_text(&out, "token", secret);
     json_out_end_object(&out);
     printf("%s\n", text.p);
     explicit_bzero(text.p, text.n);
@@ -178,20 +162,19 @@ static int failed(const struct ledger_request *request)
 
 static int token_create(const struct token_wish *wish, struct ledger *ledger, struct arena *arena)
 {
-    char secret[SECRET_SIZE], id[ULID_CHARS + 1];
+    char secret[AUTH_TOKEN_SIZE], id[ULID_CHARS + 1];
     struct ulid_source ids;
     struct err err = {0};
     int64_t life_ms = 0;
     struct env *env = env_system();
     if (wish->expires && units_duration_ms(str_of(wish->expires), &life_ms, &err))
         return cli_usage(&cli_token_command, "--expires: %s", err.text);
-    make_secret(secret);
     ulid_source_init(&ids, env);
     ulid_next(&ids, id);
     struct ledger_request request = {.command = LEDGER_TOKEN_ADD, .arena = arena};
     struct token *token = &request.token.token;
     token->id = arena_printf(arena, "tok_%s", id);
-    token->secret_hash = digest_sha256(str_of(secret));
+    auth_token_make(env, secret, &token->secret_hash);
     token->tenant = wish->tenant;
     token->principal = wish->principal;
     token->role = wish->role;
@@ -225,7 +208,7 @@ static int token_revoke(const struct token_wish *wish, struct ledger *ledger, st
     if (ledger_call(ledger, &request))
         return failed(&request);
     if (wish->args.json)
-        printf("{\"token_id\":\"%s\",\"revoked\":true}\n", request.token.token.id);
+        printf("{\"id\":\"%s\",\"revoked\":true}\n", request.token.token.id);
     else
         printf("%s is revoked\n", wish->args.operands[1]);
     return CLI_OK;
