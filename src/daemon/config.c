@@ -114,6 +114,7 @@ void loaded_free(struct loaded *loaded)
     }
     for (size_t i = 0; i < loaded->provider_count; i++)
         http_provider_free(loaded->providers[i].http);
+    http_provider_free(loaded->assumed);
     arena_release(&loaded->arena);
     free(loaded);
 }

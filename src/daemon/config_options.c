@@ -160,26 +160,35 @@ const struct option_section config_provider_section =
 
 /* ---- tools ---- */
 
-#define REQUEST_OPTIONS(method_default, body_default)                                                                  \
-    {"method", OPTION_CHOICE, .computed = method_default,                                                              \
-     .choices = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"}, .text = "HTTP method."},                            \
+#define ANY_METHOD                                                                                                     \
+    {                                                                                                                  \
+        "GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"                                                                \
+    }
+#define LOOKUP_METHOD                                                                                                  \
+    {                                                                                                                  \
+        "GET", "POST"                                                                                                  \
+    } /* a look-up must not change anything */
+#define REQUEST_OPTIONS(methods, method_default, body_default)                                                         \
+    {"method", OPTION_CHOICE, .computed = method_default, .choices = methods, .text = "HTTP method."},                 \
         {"path", OPTION_TEMPLATE_OR_JQ, .required = true,                                                              \
          .text = "Appended to the provider's `base_url`; values are escaped as path segments. Or `{jq: program}`."},   \
         {"query", OPTION_TEMPLATES, .computed = "none",                                                                \
          .text = "Query parameters. One whose single place is absent is left out."},                                   \
-        {"headers", OPTION_TEMPLATES, .computed = "none", .text = "Request headers, added to the provider's."},        \
+        {"headers", OPTION_TEMPLATES, .computed = "none", .text = "Request headers; they win over the provider's."},   \
         {"json", OPTION_JSON_BODY, .computed = body_default,                                                           \
          .text = "JSON body. A text that is exactly one place keeps the value's type; a text instead of a mapping is " \
                  "jq."},                                                                                               \
         {"form", OPTION_FORM_BODY, .computed = "none",                                                                 \
-         .text = "Form body with brackets for nested members: `metadata[operation]=…`. Instead of `json`."},
+         .text = "Form body with brackets for nested members: `metadata[operation]=…`. Instead of `json`."},           \
+        {"form_arrays", OPTION_CHOICE, .fallback = "brackets", .choices = {"brackets", "indexed"},                     \
+         .text = "Lists in a form: `a[]=` or `a[0]=`."},
 
-static const struct option request_options[] = {
-    REQUEST_OPTIONS("GET for class `read`, else POST", "the arguments, for POST, PUT and PATCH without `form`")};
+static const struct option request_options[] = {REQUEST_OPTIONS(
+    ANY_METHOD, "GET for class `read`, else POST", "the arguments, for writes by POST, PUT or PATCH without `form`")};
 static const struct option_section tool_request =
     SECTION(request_options, "tools.NAME.request", "The request that is the effect.");
 
-static const struct option lookup_request_options[] = {REQUEST_OPTIONS("GET", "none")};
+static const struct option lookup_request_options[] = {REQUEST_OPTIONS(LOOKUP_METHOD, "GET", "none")};
 static const struct option_section lookup_request =
     SECTION(lookup_request_options, "tools.NAME.lookup.request", "Asks the provider for what carries our reference.");
 static const struct option_section lookup_by_id =
@@ -190,7 +199,8 @@ static const struct option response_options[] = {
     {"success", OPTION_STATUSES, .computed = "200-299, without `accepted` and `noop`",
      .text = "The effect happened. 202 counts only when it is listed here."},
     {"noop", OPTION_STATUSES, .computed = "none", .text = "It was already so: success without an effect of ours."},
-    {"accepted", OPTION_STATUSES, .computed = "none", .text = "The final outcome comes later; needs a `lookup`."},
+    {"accepted", OPTION_STATUSES, .computed = "202 with a `lookup`, else none",
+     .text = "The final outcome comes later; needs a `lookup`."},
     {"refused", OPTION_STATUSES, .computed = "none",
      .text = "Definite refusals, in addition to the provider's `no_effect`."},
     {"not_processed", OPTION_STATUSES, .computed = "none",
@@ -225,7 +235,8 @@ static const struct option_section lookup_next =
             "query}` or `{url}`. Without it the first page is all.");
 
 static const struct option lookup_options[] = {
-    {"request", OPTION_SECTION, .section = &lookup_request, .text = "Asks for what carries our reference."},
+    {"request", OPTION_SECTION, .required = true, .section = &lookup_request,
+     .text = "Asks for what carries our reference."},
     {"by_id", OPTION_SECTION, .section = &lookup_by_id,
      .text = "Asks for one object, once the provider's id is known."},
     {"items", OPTION_POINTER, .computed = "the answer is the object itself",
@@ -235,7 +246,7 @@ static const struct option lookup_options[] = {
     {"next", OPTION_SECTION, .section = &lookup_next, .computed = "one page", .text = "How to get the next page."},
     {"pages_max", OPTION_INTEGER, .fallback = "100", .min = 1, .max = 10000,
      .text = "Beyond, the look-up cannot tell."},
-    {"absent_status", OPTION_STATUSES, .computed = "404 when `items` is not stated, else none",
+    {"absent_status", OPTION_STATUSES, .computed = "404 for single objects, none for lists",
      .text = "Answers that say: there is no such thing."},
     {"pending", OPTION_JQ, .computed = "never", .text = "jq over the match: the provider is still at work."},
     {"failed", OPTION_JQ, .computed = "never", .text = "jq over the match: it ended badly there; an operator decides."},

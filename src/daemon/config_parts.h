@@ -26,6 +26,7 @@ struct loaded {
     size_t provider_count;
     struct loaded_tool *tools;
     size_t tool_count;
+    struct http_provider *assumed; /* stands in for broken ones while tools are checked; else NULL */
 };
 
 void loaded_free(struct loaded *loaded); /* NULL is fine */

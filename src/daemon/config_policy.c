@@ -146,12 +146,6 @@ static void check_reconcile(const struct policy *policy)
     if (!tool->has_lookup && !tool_may_resend(tool))
         WARNING(policy, "class", "class %s without a lookup: every unknown outcome waits for an operator",
                 class_name(policy));
-    const struct json *response = json_get(policy->section, "response");
-    const struct json *accepted = response && response->type == JSON_OBJECT ? json_get(response, "accepted") : NULL;
-    if (accepted && accepted->count > 0 && !tool->has_lookup)
-        problems_add(policy->loader->problems,
-                     options_pointer(&policy->loader->loaded->arena, at(policy, "response"), STR("accepted")),
-                     "accepted answers need a lookup section: how else would the final outcome be learned?");
 }
 
 /* The look-up can only find a mark that the request left. */

@@ -2,7 +2,7 @@
 #include "daemon/config_options.h"
 #include "daemon/config_parts.h"
 
-#include <stdlib.h>
+#include <assert.h>
 
 static const char *below(const struct loader *loader, const char *pointer, const char *name)
 {
@@ -43,14 +43,30 @@ static const struct loaded_provider *find_provider(const struct loader *loader, 
     return NULL;
 }
 
-/* In place of one that is not known, so that everything else about the tool can be told too: its contract is taken for
- * good. Never gets into a registry. */
+/* In place of one that is not known or broken, so that everything else about the tool can be told too: its contract is
+ * taken for good. Never gets into a registry that is used: there was an error. */
 static const struct provider *assumed_provider(struct arena *arena)
 {
     struct provider *provider = arena_zero(arena, sizeof *provider);
     provider->name = "";
     provider->key_honoured = true;
     return provider;
+}
+
+static const struct http_provider *assumed_http(const struct loader *loader)
+{
+    struct loaded *loaded = loader->loaded;
+    if (!loaded->assumed) {
+        struct arena *arena = &loaded->arena;
+        struct problems none;
+        struct provider core;
+        struct json *section = json_object(arena);
+        json_set(arena, section, STR("base_url"), json_string(STR("http://localhost")));
+        problems_init(&none, arena);
+        loaded->assumed = http_provider_new(section, "", &core, &none);
+        assert(loaded->assumed);
+    }
+    return loaded->assumed;
 }
 
 static void read_key(const struct loader *loader, const struct json *section, const char *pointer,
@@ -145,8 +161,9 @@ void config_tool_read(const struct loader *loader, struct str name, const struct
     const struct loaded_provider *provider = find_provider(loader, section, pointer);
     out->core.provider = provider ? &provider->core : assumed_provider(arena);
     size_t from = problems->count;
-    if (provider && provider->http && json_get(section, "request")) {
-        out->http = http_tool_new(section, pointer, provider->http, &out->core, problems);
+    if (json_get(section, "request")) {
+        const struct http_provider *http = provider && provider->http ? provider->http : assumed_http(loader);
+        out->http = http_tool_new(section, pointer, http, &out->core, problems);
         config_drop_repeated(problems, start, from);
     }
     out->core.adapter_tool = out->http;

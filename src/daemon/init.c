@@ -31,7 +31,7 @@ static enum err_code split_url(const char *text, struct url *url, struct err *er
     const char *host = strncmp(text, "http://", 7) == 0    ? text + 7
                        : strncmp(text, "https://", 8) == 0 ? text + 8
                                                            : NULL;
-    if (!host || *host == '\0' || *host == '/' || !is_plain_text(text) || strpbrk(text, "?# @"))
+    if (!host || *host == '\0' || *host == '/' || !is_plain_text(text) || strpbrk(text, "?# @{}"))
         return err_set(
             err, ERR_INVALID,
             "url: \"%.200s\" is not usable, expected http:// or https://, a host and a path, without query or user",

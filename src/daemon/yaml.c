@@ -27,6 +27,7 @@ struct reader {
     struct yaml *out;
     struct fy_diag *diag;
     struct fy_parser *parser;
+    struct fy_token_iter *iterator; /* for one token at a time */
     struct anchor *anchors;
     size_t anchor_count;
     size_t values; /* read so far, aliases expanded */
@@ -193,21 +194,32 @@ static struct json plain_value(struct reader *reader, struct str text, unsigned 
         return json_null();
     }
     if (is_number(text, &is_json) && is_json)
-        return json_number(arena_str(reader->arena, text));
+        return json_number(text);
     if (is_number(text, &is_json) || is_foreign_number(text)) {
         add_problem(reader, line, column,
                     "%.*s is not a number as JSON writes it: write a decimal number, or \"%.*s\" in quotes",
                     shown(text), text.p, shown(text), text.p);
         return json_null();
     }
-    return json_string(arena_str(reader->arena, text));
+    return json_string(text);
 }
 
-static struct str token_text(struct fy_token *token)
+/* The token's text in the arena. By the iterator: libfyaml 0.7.12's fy_token_get_text leaks memory for text with many
+ * escapes. */
+static struct str token_text(struct reader *reader, struct fy_token *token)
 {
-    size_t n = 0;
-    const char *p = token ? fy_token_get_text(token, &n) : NULL;
-    return p ? (struct str){p, n} : STR("");
+    if (!token)
+        return STR("");
+    struct buf buf;
+    buf_init(&buf, 0);
+    const struct fy_iter_chunk *chunk = NULL;
+    fy_token_iter_start(token, reader->iterator);
+    while ((chunk = fy_token_iter_chunk_next(reader->iterator, chunk, NULL)))
+        buf_add(&buf, chunk->str, chunk->len);
+    fy_token_iter_finish(reader->iterator);
+    struct str text = arena_str(reader->arena, buf_str(&buf));
+    buf_release(&buf);
+    return text;
 }
 
 /* Escapes in double quotes can name what the file itself may not hold. */
@@ -304,7 +316,7 @@ static bool keep_anchor(struct reader *reader, struct fy_event *event, const str
     }
     if (!reader->anchors)
         reader->anchors = arena_alloc(reader->arena, YAML_ANCHORS_MAX * sizeof *reader->anchors);
-    reader->anchors[reader->anchor_count++] = (struct anchor){arena_str(reader->arena, token_text(token)), *node};
+    reader->anchors[reader->anchor_count++] = (struct anchor){token_text(reader, token), *node};
     return true;
 }
 
@@ -312,7 +324,7 @@ static bool keep_anchor(struct reader *reader, struct fy_event *event, const str
  */
 static bool read_alias(struct reader *reader, struct fy_event *event, unsigned depth, struct node *out)
 {
-    struct str name = token_text(fy_event_get_token(event));
+    struct str name = token_text(reader, fy_event_get_token(event));
     struct yaml_place place = out->place, star = event_place(event, place);
     for (size_t i = reader->anchor_count; i > 0; i--) {
         const struct anchor *anchor = &reader->anchors[i - 1];
@@ -430,8 +442,8 @@ static bool read_key(struct reader *reader, struct fy_event *event, struct yaml_
     }
     refuse_tag(reader, event, place);
     struct fy_token *token = event->scalar.value;
-    struct str text = token_text(token);
-    *name = arena_str(reader->arena, text);
+    struct str text = token_text(reader, token);
+    *name = text;
     if (!check_scalar(reader, text, place.line, place.column))
         return true;
     bool is_json;
@@ -500,14 +512,14 @@ static bool read_mapping(struct reader *reader, unsigned depth, struct node *out
 static void read_scalar(struct reader *reader, struct fy_event *event, struct node *out)
 {
     struct fy_token *token = event->scalar.value;
-    struct str text = token_text(token);
+    struct str text = token_text(reader, token);
     struct yaml_place at = event_place(event, out->place);
     if (!check_scalar(reader, text, at.line, at.column))
         out->value = json_null();
     else if (is_plain(token))
         out->value = plain_value(reader, text, at.line, at.column);
     else
-        out->value = json_string(arena_str(reader->arena, text));
+        out->value = json_string(text);
 }
 
 /* Builds the value that starts with event. out->place is set by the caller. */
@@ -601,12 +613,14 @@ enum err_code yaml_parse(struct arena *arena, struct str text, struct yaml *out)
     fy_diag_set_collect_errors(reader.diag, true);
     struct fy_parse_cfg cfg = {.flags = FYPCF_DEFAULT_VERSION_1_2 | FYPCF_JSON_NONE, .diag = reader.diag};
     reader.parser = fy_parser_create(&cfg);
-    if (!reader.parser)
+    reader.iterator = fy_token_iter_create(NULL);
+    if (!reader.parser || !reader.iterator)
         abort();
     if (fy_parser_set_string(reader.parser, text.n ? text.p : "", text.n) != 0)
         add_problem(&reader, 1, 1, "the YAML library refuses the text");
     else
         reader_run(&reader);
+    fy_token_iter_destroy(reader.iterator);
     fy_parser_destroy(reader.parser);
     fy_diag_destroy(reader.diag);
 out:
