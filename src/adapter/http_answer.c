@@ -1,11 +1,12 @@
 /* What an answer means, by the provider's contract and the tool's response section (design 5.3, 5.4, 6). Once a byte
  * has left, nothing in here ends as an ordinary error: what cannot be read or judged is an outcome that is not known.
  *
- *   not sent ──────────────────────────────────────────────► not_sent
- *   no whole answer ───────────────────────────────────────► timeout | connection_lost | unreadable
- *   status (+ code, + condition): first list that has it ──► noop | refused | not_processed | key_in_use |
- * provider_error │ accepted, success └─ readable? error_when, success_when, verify, external id, result ──► accepted |
- * success | wrong_object | …
+ *   not sent ────────────────────────────► not_sent
+ *   no whole answer ─────────────────────► timeout | connection_lost | unreadable
+ *   status (+ code, + condition),
+ *   the first list that has it ──────────► noop | refused | not_processed | key_in_use | provider_error
+ *      │ accepted, success
+ *      └► readable? error_when, success_when, external id, result, verify ──► accepted | success | wrong_object | …
  */
 #include "adapter/http_parts.h"
 

@@ -92,6 +92,8 @@ void http_statuses_read(struct section *section, const char *name, const int *fa
 void http_statuses_release(struct http_statuses *statuses);
 /* Names and texts of request headers. key_header (may be NULL) and headers that belong to the wire are refused. */
 void http_headers_read(struct section *section, const char *name, const char *key_header, struct http_headers *out);
+/* The same for query parameters, whose names are free. */
+void http_query_read(struct section *section, const char *name, const char *key_parameter, struct http_headers *out);
 void http_headers_release(struct http_headers *headers);
 
 /* ---- tool ---- */

@@ -186,7 +186,9 @@ static const char *header_fault(const char *name, const struct http_text *text, 
     return NULL;
 }
 
-void http_headers_read(struct section *section, const char *name, const char *key_header, struct http_headers *out)
+/* Names and texts. Faults of a header's name or value only when it is to be a header. */
+static void read_texts(struct section *section, const char *name, bool header, const char *key_name,
+                       struct http_headers *out)
 {
     const struct json *value = section_member(section, name);
     *out = (struct http_headers){0};
@@ -196,26 +198,40 @@ void http_headers_read(struct section *section, const char *name, const char *ke
         section_problem(section, name, "is %s, expected names and texts", json_type_name(value->type));
         return;
     }
-    struct section headers;
-    section_open(&headers, value, section_pointer(section, str_of(name)), section->problems);
+    struct section inner;
+    section_open(&inner, value, section_pointer(section, str_of(name)), section->problems);
     out->items = mem_zero(sizeof *out->items * (value->count + 1));
     for (uint32_t i = 0; i < value->count; i++) {
         const struct json_member *member = &value->members[i];
-        const char *pointer = section_pointer(&headers, member->name);
-        struct http_header *header = &out->items[out->count++];
+        const char *pointer = section_pointer(&inner, member->name), *fault = NULL;
+        struct http_header *item = &out->items[out->count++];
         struct err err = {0};
-        header->name = mem_copy_bytes(member->name.p, member->name.n);
+        item->name = mem_copy_bytes(member->name.p, member->name.n);
         if (member->value.type != JSON_STRING) {
             problems_add(section->problems, pointer, "is %s, expected a text", json_type_name(member->value.type));
             continue;
         }
         char *text = mem_copy_bytes(member->value.text.p, member->value.text.n);
-        if (http_text_new(text, false, &header->text, &err) != ERR_NONE)
-            problems_add(section->problems, pointer, "%s", err.text);
-        else if (header_fault(header->name, &header->text, key_header))
-            problems_add(section->problems, pointer, "%s", header_fault(header->name, &header->text, key_header));
+        if (http_text_new(text, true, &item->text, &err) != ERR_NONE)
+            fault = err.text;
+        else if (header)
+            fault = header_fault(item->name, &item->text, key_name);
+        else if (key_name && strcmp(item->name, key_name) == 0)
+            fault = "is the provider's idempotency key and is set by onced";
+        if (fault)
+            problems_add(section->problems, pointer, "%s", fault);
         free(text);
     }
+}
+
+void http_headers_read(struct section *section, const char *name, const char *key_header, struct http_headers *out)
+{
+    read_texts(section, name, true, key_header, out);
+}
+
+void http_query_read(struct section *section, const char *name, const char *key_parameter, struct http_headers *out)
+{
+    read_texts(section, name, false, key_parameter, out);
 }
 
 void http_headers_release(struct http_headers *headers)

@@ -239,7 +239,8 @@ struct http_request *http_request_new(const struct json *value, const char *poin
     const char *path = request->path.template ? template_text(request->path.template) : request->path.value;
     if (path && *path != '/' && *path != '{')
         section_problem(&section, "path", "does not begin with \"/\"");
-    http_headers_read(&section, "query", NULL, &request->query);
+    const char *key_query = provider->key_place == HTTP_KEY_QUERY && use == HTTP_USE_WRITE ? provider->key_name : NULL;
+    http_query_read(&section, "query", key_query, &request->query);
     http_headers_read(&section, "headers", key_header, &request->headers);
     read_body(&section, request, "json", HTTP_BODY_JSON);
     read_body(&section, request, "form", HTTP_BODY_FORM);
@@ -440,8 +441,9 @@ static enum err_code check_url(struct builder *b)
     const struct buf *url = &b->message->url;
     if (url->over)
         return err_set(b->err, ERR_LIMIT, "the URL has more than %d bytes", HTTP_URL_BYTES_MAX);
-    const char *path = url->p + b->provider->origin_bytes, *end = path + strcspn(path, "?");
-    for (const char *p = path; p < url->p + url->n; p++) {
+    const char *path = url->p + b->provider->origin_bytes, *last = url->p + url->n;
+    const char *query = memchr(path, '?', (size_t)(last - path)), *end = query ? query : last;
+    for (const char *p = path; p < last; p++) {
         if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 127 || strchr("\"<>\\^`{|}#", *p))
             return err_set(b->err, ERR_INVALID, "%s: holds a character that must be escaped (byte %u)",
                            p < end ? "path" : "query", (unsigned char)*p);
@@ -691,6 +693,13 @@ static void prepend_line(struct builder *b, const char *name, struct str value)
     b->message->headers = node;
 }
 
+/* "{name?}" without a value. */
+static bool is_left_out(struct builder *b, const struct http_text *text)
+{
+    bool single;
+    return text->optional && !template_single(text->template, &b->values, &single);
+}
+
 /* Into value (emptied first). */
 static enum err_code header_value(struct builder *b, const struct http_header *header, struct buf *value)
 {
@@ -733,6 +742,8 @@ static enum err_code build_headers(struct builder *b)
     struct buf *value = &b->message->value;
     b->message->headers = b->request->fixed;
     for (size_t i = 0; i < b->request->dynamic_count; i++) {
+        if (is_left_out(b, &b->request->dynamic[i]->text))
+            continue;
         enum err_code code = header_value(b, b->request->dynamic[i], value);
         if (code != ERR_NONE)
             return code;
@@ -914,6 +925,8 @@ enum err_code http_message_build(struct http_message *message, const struct http
  */
 static void describe_header(struct builder *b, const struct http_header *header, struct json_out *out)
 {
+    if (is_left_out(b, &header->text))
+        return;
     json_out_name(out, header->name);
     if (header_value(b, header, &b->message->value) == ERR_NONE)
         json_out_str(out, buf_str(&b->message->value));

@@ -28,9 +28,10 @@ static const char *const forbidden[] = {
 #define PRELUDE                                                                                                        \
     HIDDEN("env")                                                                                                      \
     HIDDEN("input")                                                                                                    \
-    HIDDEN("inputs") HIDDEN("input_filename") HIDDEN("input_line_number") HIDDEN("debug") HIDDEN("stderr")             \
-        HIDDEN("halt") HIDDEN("halt_error") "def halt_error(f): halt_error; " HIDDEN("modulemeta")                     \
-            HIDDEN("get_search_list") HIDDEN("now") HIDDEN("localtime")                                                \
+    HIDDEN("inputs")                                                                                                   \
+    HIDDEN("input_filename") HIDDEN("input_line_number") HIDDEN("debug") HIDDEN("stderr") HIDDEN("halt")               \
+        HIDDEN("halt_error") "def halt_error(f): halt_error; " HIDDEN("modulemeta") HIDDEN("get_search_list")          \
+            HIDDEN("now") HIDDEN("localtime")                                                                          \
                 HIDDEN("strflocaltime") "def strflocaltime(f): strflocaltime; {} as $ENV | "
 /* The line feed ends a comment on the program's last line. */
 #define PLAIN_HEAD  PRELUDE "("
@@ -142,11 +143,12 @@ static void on_compile_error(void *user, jv message)
             if (strncmp(p, " at <", 5) == 0)
                 n = (size_t)(p - text);
         }
-        if (strncmp(text, "jq: ", 4) == 0 && n > 4) {
-            text += 4;
-            n -= 4;
+        static const char head[] = "jq: error: ";
+        if (n > sizeof head - 1 && strncmp(text, head, sizeof head - 1) == 0) {
+            text += sizeof head - 1;
+            n -= sizeof head - 1;
         }
-        if (strstr(text, "compile error") != text)
+        if (!strstr(text, "compile error")) /* the count that closes the list */
             err_set(&program->compile_error, ERR_INVALID, "%.*s", (int)n, text);
     }
     jv_free(message);

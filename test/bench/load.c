@@ -372,10 +372,12 @@ static void read_options(int argc, char **argv, struct options *options)
         case 'k': options->keys = strtoull(optarg, NULL, 10); break;
         case 'r': options->run = optarg; break;
         case 'H':
-            if (options->header_count < HEADERS_MAX) {
-                options->headers[options->header_count++] = optarg;
-                break;
-            } /* fall through */
+            if (options->header_count == HEADERS_MAX) {
+                fprintf(stderr, "load: more than %d headers\n", HEADERS_MAX);
+                exit(2);
+            }
+            options->headers[options->header_count++] = optarg;
+            break;
         default: fputs(help, stderr); exit(2);
         }
     }
