@@ -250,15 +250,6 @@ static enum err_code admit(struct mem_ledger *ledger, struct ledger_request *req
 
 /* ---- transition ---- */
 
-/* An attempt's number is its own for ever. */
-static bool number_taken(const struct mem_row *row, const struct attempt *attempt)
-{
-    for (size_t i = 0; i < row->attempt_count; i++)
-        if (row->attempts[i].number == attempt->number && strcmp(row->attempts[i].id, attempt->id) != 0)
-            return true;
-    return false;
-}
-
 static enum err_code check_change(const struct ledger_transition *change, const struct mem_row *row, struct err *err)
 {
     const struct operation *op = change->op;
@@ -269,10 +260,6 @@ static enum err_code check_change(const struct ledger_transition *change, const 
                        (long long)row->op->rev, (long long)op->rev - 1);
     if (change->fence && !text_equal(change->fence, row->op->owner))
         return err_set(err, ERR_STALE, "%s is no longer held by %s", op->id, change->fence);
-    for (size_t i = 0; i < change->attempt_count; i++)
-        if (number_taken(row, &change->attempts[i]))
-            return err_set(err, ERR_INTERNAL, "attempt %s has the number %d of another attempt", change->attempts[i].id,
-                           change->attempts[i].number);
     return ERR_NONE;
 }
 

@@ -457,7 +457,7 @@ enum err_code ledger_sqlite_open(const struct ledger_sqlite_options *options, st
     err = err ? err : &own;
     struct sqlite_ledger *ledger = ledger_new(options);
     bool owner = !options->shared && !options->read_only;
-    struct store_options store = {.path = options->path, .read_only = options->read_only};
+    struct store_options store = {.path = options->path, .read_only = options->read_only, .sole_writer = owner};
     if (owner && take_lock(ledger, options->path, err))
         goto out;
     if (store_open(&ledger->store, &store, env, ledger->base.secret, err))

@@ -70,7 +70,7 @@ static bool pause_check(struct checker *checker)
  * tried again after a pause. */
 static void check_tables(struct checker *checker, sqlite3 *db)
 {
-    static const char *const tables[] = {"meta",      "names",      "operations", "attempts", "events",
+    static const char *const tables[] = {"meta",      "names",      "operations", "doubts",  "history",
                                          "incidents", "tombstones", "principals", "counters"};
     for (size_t i = 0; i < sizeof tables / sizeof *tables;) {
         struct err err = {0};

@@ -1,6 +1,8 @@
 /* The commands that only read. */
 #include "ledger/sqlite_store.h"
 
+#include <stdlib.h>
+
 #define GET_INCIDENTS_MAX 16
 #define TOKENS_MAX        100000
 /* Sorts after every id. */
@@ -40,7 +42,7 @@ enum err_code store_get(struct store *store, struct ledger_request *request)
     sqlite3_stmt *by_id = store_prepare(store, SQL_OPERATION_BY_ID, err);
     if (!by_id)
         return err->code;
-    bind_text(by_id, 1, get->operation);
+    bind_id(by_id, get->operation);
     if (read_operation(store, by_id, request->arena, true, NULL, &get->op, err))
         return err->code;
     if (!get->op) {
@@ -74,6 +76,24 @@ enum err_code store_get_by_key(struct store *store, struct ledger_request *reque
 
 /* ---- lists ---- */
 
+/* Where the page begins: behind the row of `before`, or where that would be if it is gone. */
+static enum err_code list_start(struct store *store, const struct ledger_list *list, int64_t *start, struct err *err)
+{
+    *start = list->oldest_first ? -1 : INT64_MAX;
+    if (!list->before)
+        return ERR_NONE;
+    bool found;
+    sqlite3_stmt *row = store_prepare(store, SQL_LIFE_BY_ID, err);
+    if (!row)
+        return err->code;
+    bind_id(row, list->before);
+    if (store_step(store, row, &found, err))
+        return err->code;
+    *start = found ? sqlite3_column_int64(row, 0) : operation_place(list->before);
+    sqlite3_reset(row);
+    return ERR_NONE;
+}
+
 static sqlite3_stmt *list_statement(struct store *store, const struct ledger_list *list, struct err *err)
 {
     bool up = list->oldest_first;
@@ -82,10 +102,11 @@ static sqlite3_stmt *list_statement(struct store *store, const struct ledger_lis
         which = up ? SQL_LIST_RUN_UP : SQL_LIST_RUN_DOWN;
     else if (list->states == 1u << STATE_UNKNOWN_OUTCOME)
         which = up ? SQL_LIST_IN_DOUBT_UP : SQL_LIST_IN_DOUBT_DOWN;
+    int64_t start;
     sqlite3_stmt *rows = store_prepare(store, which, err);
-    if (!rows)
+    if (!rows || list_start(store, list, &start, err))
         return NULL;
-    bind_text(rows, 1, list->before ? list->before : up ? "" : LAST_ID);
+    sqlite3_bind_int64(rows, 1, start);
     sqlite3_bind_int(rows, 2, LEDGER_SCAN_MAX + 1);
     if (list->run)
         bind_text(rows, 3, list->run);
@@ -143,19 +164,50 @@ enum err_code store_list(struct store *store, struct ledger_request *request)
 
 /* ---- history ---- */
 
-/* Place of an operation in the file; ERR_NOT_FOUND without one. */
-static enum err_code find_place(struct store *store, const char *operation, int64_t *n, struct err *err)
+/* What the operation's own row says about its beginning. */
+struct beginning {
+    int64_t n;
+    bool has_event, has_attempt;
+    struct event event;
+    struct attempt attempt;
+};
+
+static int name_value(struct store *store, enum name_kind kind, int number)
+{
+    int value = number >= 0 && number < NAME_VALUES_MAX ? store->names.value[kind][number] : -1;
+    return value < 0 ? 0 : value;
+}
+
+static enum err_code read_beginning(struct store *store, const char *operation, struct arena *arena,
+                                    struct beginning *out, struct err *err)
 {
     bool found;
-    sqlite3_stmt *row = store_prepare(store, SQL_LIFE_BY_ID, err);
+    sqlite3_stmt *row = store_prepare(store, SQL_ADMITTED_BY_ID, err);
     if (!row)
         return err->code;
-    bind_text(row, 1, operation);
+    bind_id(row, operation);
     if (store_step(store, row, &found, err))
         return err->code;
     if (!found)
         return err_set(err, ERR_NOT_FOUND, "there is no operation %s", operation);
-    *n = sqlite3_column_int64(row, 0);
+    *out = (struct beginning){.n = sqlite3_column_int64(row, 0)};
+    out->has_event = sqlite3_column_type(row, 1) != SQLITE_NULL;
+    out->has_attempt = sqlite3_column_type(row, 5) != SQLITE_NULL;
+    int64_t created_ms = sqlite3_column_int64(row, 4);
+    enum state state = (enum state)name_value(store, NAME_STATE, sqlite3_column_int(row, 1));
+    out->event = (struct event){
+        .at_ms = created_ms,
+        .cause = CAUSE_ADMITTED,
+        .from = state,
+        .to = state,
+        .reason = (enum reason)name_value(store, NAME_REASON, sqlite3_column_int(row, 2)),
+        .actor = arena_copy_text(arena, (const char *)sqlite3_column_text(row, 3)),
+        .attempt = out->has_attempt,
+    };
+    out->attempt =
+        (struct attempt){.number = 1, .kind = ATTEMPT_CALL, .outcome = OUTCOME_OPEN, .started_ms = created_ms};
+    const char *id = (const char *)sqlite3_column_text(row, 5);
+    strncpy(out->attempt.id, id ? id : "", sizeof out->attempt.id - 1);
     sqlite3_reset(row);
     return ERR_NONE;
 }
@@ -165,16 +217,16 @@ enum err_code store_events(struct store *store, struct ledger_request *request)
 {
     struct ledger_events *out = &request->events;
     struct err *err = &request->err;
-    int64_t n;
+    struct beginning beginning;
     bool found;
     out->count = 0;
     out->events = NULL;
     sqlite3_stmt *rows = store_prepare(store, SQL_EVENTS, err);
-    if (!rows || find_place(store, out->operation, &n, err))
+    if (!rows || read_beginning(store, out->operation, request->arena, &beginning, err))
         return err->code;
     struct event *all = arena_alloc(&store->scratch, LEDGER_HISTORY_MAX * sizeof *all);
     size_t count = 0;
-    sqlite3_bind_int64(rows, 1, n);
+    sqlite3_bind_int64(rows, 1, beginning.n);
     sqlite3_bind_int(rows, 2, LEDGER_HISTORY_MAX);
     while (store_step(store, rows, &found, err) == 0 && found) {
         if (row_event(store, rows, request->arena, &all[count], err))
@@ -184,38 +236,57 @@ enum err_code store_events(struct store *store, struct ledger_request *request)
     sqlite3_reset(rows);
     if (err->code)
         return err->code;
+    if (beginning.has_event && count < LEDGER_HISTORY_MAX)
+        all[count++] = beginning.event;
     out->events = arena_alloc(request->arena, (count + 1) * sizeof *all);
     while (count > 0)
         out->events[out->count++] = all[--count];
     return ERR_NONE;
 }
 
+static bool has_attempt(const struct attempt *all, size_t count, const char *id)
+{
+    while (count-- > 0) /* lines of one attempt lie close together */
+        if (strcmp(all[count].id, id) == 0)
+            return true;
+    return false;
+}
+
+static int compare_attempts(const void *left, const void *right)
+{
+    return ((const struct attempt *)left)->number - ((const struct attempt *)right)->number;
+}
+
+/* Of each attempt the newest line counts. */
 enum err_code store_attempts(struct store *store, struct ledger_request *request)
 {
     struct ledger_attempts *out = &request->attempts;
     struct err *err = &request->err;
-    int64_t n;
+    struct beginning beginning;
     bool found;
     out->count = 0;
     out->attempts = NULL;
     sqlite3_stmt *rows = store_prepare(store, SQL_ATTEMPTS, err);
-    if (!rows || find_place(store, out->operation, &n, err))
+    if (!rows || read_beginning(store, out->operation, request->arena, &beginning, err))
         return err->code;
     struct attempt *all = arena_alloc(&store->scratch, LEDGER_HISTORY_MAX * sizeof *all);
     size_t count = 0;
-    sqlite3_bind_int64(rows, 1, n);
-    sqlite3_bind_int(rows, 2, LEDGER_HISTORY_MAX);
-    while (store_step(store, rows, &found, err) == 0 && found) {
+    sqlite3_bind_int64(rows, 1, beginning.n);
+    sqlite3_bind_int(rows, 2, 2 * LEDGER_HISTORY_MAX); /* begun and ended */
+    while (count < LEDGER_HISTORY_MAX && store_step(store, rows, &found, err) == 0 && found) {
         if (row_attempt(store, rows, request->arena, &all[count], err))
             break;
-        count++;
+        count += !has_attempt(all, count, all[count].id);
     }
     sqlite3_reset(rows);
     if (err->code)
         return err->code;
+    if (beginning.has_attempt && count < LEDGER_HISTORY_MAX && !has_attempt(all, count, beginning.attempt.id))
+        all[count++] = beginning.attempt;
+    qsort(all, count, sizeof *all, compare_attempts);
     out->attempts = arena_alloc(request->arena, (count + 1) * sizeof *all);
-    while (count > 0)
-        out->attempts[out->count++] = all[--count];
+    memcpy(out->attempts, all, count * sizeof *all);
+    out->count = count;
     return ERR_NONE;
 }
 

@@ -61,16 +61,64 @@ int64_t operation_repeat_hash(const struct operation *op)
     return (int64_t)(hash ^ (uint64_t)digest_int64(&op->fingerprint));
 }
 
-void bind_operation(struct store *store, sqlite3_stmt *statement, const struct operation *op)
+/* Digits of Crockford's base 32, in which letters that look like digits are left out. */
+static int64_t digit(char c)
+{
+    static const char alphabet[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+    const char *at = c ? strchr(alphabet, c) : NULL;
+    return at ? at - alphabet : 0;
+}
+
+int64_t operation_place(const char *id)
+{
+    if (!operation_id_valid(id)) /* never made by onced; still finds its row */
+        return (int64_t)(mix_text(0xcbf29ce484222325u, id) >> 2);
+    int64_t low = 0;
+    for (const char *c = id + OPERATION_ID_SIZE - 4; *c; c++)
+        low = low << 5 | digit(*c);
+    return ulid_time_ms(id + 3) << 15 | low;
+}
+
+void bind_id(sqlite3_stmt *statement, const char *id)
+{
+    sqlite3_bind_int64(statement, 1, operation_place(id));
+    bind_text(statement, 2, id);
+}
+
+/* Events at admission are nearly always "principal, now, into the first state". */
+static bool event_is_plain(const struct ledger_admit *admit)
+{
+    const struct operation *op = admit->admission.op;
+    const struct event *event = &admit->event;
+    return event->cause == CAUSE_ADMITTED && event->from == op->state && event->to == op->state &&
+           event->at_ms == op->created_ms && !event->note && event->attempt == (admit->attempt ? 1 : 0) &&
+           text_equal(event->actor, op->principal);
+}
+
+static bool attempt_is_plain(const struct ledger_admit *admit, bool event_is)
+{
+    const struct attempt *attempt = admit->attempt;
+    return event_is && attempt && attempt->number == 1 && attempt->kind == ATTEMPT_CALL &&
+           attempt->outcome == OUTCOME_OPEN && attempt->started_ms == admit->admission.op->created_ms &&
+           attempt->finished_ms == 0 && attempt->http_status == 0 && !attempt->provider_request_id && !attempt->detail;
+}
+
+struct admitted bind_operation(struct store *store, sqlite3_stmt *statement, int64_t n,
+                               const struct ledger_admit *admit)
 {
     struct binder to = {statement, &store->names, 0};
+    const struct operation *op = admit->admission.op;
+    struct admitted plain = {.event = event_is_plain(admit)};
+    plain.attempt = attempt_is_plain(admit, plain.event);
+    if (admit->attempt && !plain.attempt)
+        plain.event = false; /* both in one line of history */
+    put_int(&to, n);
     put_text(&to, op->id);
     put_text(&to, op->tenant);
     put_text(&to, op->tool);
     put_text(&to, op->principal);
     put_text(&to, op->run);
     put_int(&to, !state_terminal(op->state));
-    put_int(&to, operation_in_doubt(op->state, op->orphaned));
     put_name(&to, NAME_STATE, (int)op->state);
     put_name(&to, NAME_REASON, (int)op->reason);
     put_int(&to, op->rev);
@@ -120,16 +168,24 @@ void bind_operation(struct store *store, sqlite3_stmt *statement, const struct o
     put_int(&to, op->result_bytes);
     put_int(&to, op->result_dropped);
     put_int(&to, op->duplicate_seen);
+    if (plain.event) {
+        put_name(&to, NAME_STATE, (int)op->state);
+        put_name(&to, NAME_REASON, (int)admit->event.reason);
+    } else {
+        put_text(&to, NULL);
+        put_text(&to, NULL);
+    }
+    put_text(&to, plain.attempt ? admit->attempt->id : NULL);
     put_str(&to, op->arguments);
     put_str(&to, op->result);
     put_str(&to, op->error);
+    return plain;
 }
 
 void bind_life(struct store *store, sqlite3_stmt *statement, const struct operation *op, bool orphaned, int64_t n)
 {
     struct binder to = {statement, &store->names, 0};
     put_int(&to, !state_terminal(op->state));
-    put_int(&to, operation_in_doubt(op->state, orphaned));
     put_name(&to, NAME_STATE, (int)op->state);
     put_name(&to, NAME_REASON, (int)op->reason);
     put_int(&to, op->rev);
@@ -160,34 +216,52 @@ void bind_life(struct store *store, sqlite3_stmt *statement, const struct operat
     put_int(&to, n);
 }
 
-void bind_attempt(struct store *store, sqlite3_stmt *statement, int64_t n, const struct attempt *attempt)
+static void put_event(struct binder *to, const struct event *event)
 {
-    struct binder to = {statement, &store->names, 0};
-    put_int(&to, n);
-    put_int(&to, attempt->number);
-    put_text(&to, attempt->id);
-    put_name(&to, NAME_ATTEMPT_KIND, (int)attempt->kind);
-    put_name(&to, NAME_OUTCOME, (int)attempt->outcome);
-    put_int(&to, attempt->started_ms);
-    put_int(&to, attempt->finished_ms);
-    put_int(&to, attempt->http_status);
-    put_text(&to, attempt->provider_request_id);
-    put_text(&to, attempt->detail);
+    put_int(to, event->at_ms);
+    put_name(to, NAME_CAUSE, (int)event->cause);
+    put_name(to, NAME_STATE, (int)event->from);
+    put_name(to, NAME_STATE, (int)event->to);
+    put_name(to, NAME_REASON, (int)event->reason);
+    put_int(to, event->attempt);
+    put_text(to, event->actor);
+    put_text(to, event->note);
 }
 
-void bind_event(struct store *store, sqlite3_stmt *statement, int64_t n, int64_t sequence, const struct event *event)
+static void put_attempt(struct binder *to, const struct attempt *attempt)
 {
+    put_int(to, attempt->number);
+    put_text(to, attempt->id);
+    put_name(to, NAME_ATTEMPT_KIND, (int)attempt->kind);
+    put_name(to, NAME_OUTCOME, (int)attempt->outcome);
+    put_int(to, attempt->started_ms);
+    put_int(to, attempt->finished_ms);
+    put_int(to, attempt->http_status);
+    put_text(to, attempt->provider_request_id);
+    put_text(to, attempt->detail);
+}
+
+static void put_nulls(struct binder *to, int count)
+{
+    while (count-- > 0)
+        sqlite3_bind_null(to->statement, ++to->column);
+}
+
+void bind_history(struct store *store, sqlite3_stmt *statement, int64_t n, int64_t sequence, const struct event *event,
+                  const struct attempt *attempt)
+{
+    enum { EVENT_FIELDS = 8, ATTEMPT_FIELDS = 9 };
     struct binder to = {statement, &store->names, 0};
     put_int(&to, n);
     put_int(&to, sequence);
-    put_int(&to, event->at_ms);
-    put_name(&to, NAME_CAUSE, (int)event->cause);
-    put_name(&to, NAME_STATE, (int)event->from);
-    put_name(&to, NAME_STATE, (int)event->to);
-    put_name(&to, NAME_REASON, (int)event->reason);
-    put_int(&to, event->attempt);
-    put_text(&to, event->actor);
-    put_text(&to, event->note);
+    if (event)
+        put_event(&to, event);
+    else
+        put_nulls(&to, EVENT_FIELDS);
+    if (attempt)
+        put_attempt(&to, attempt);
+    else
+        put_nulls(&to, ATTEMPT_FIELDS);
 }
 
 void bind_incident(struct store *store, sqlite3_stmt *statement, const struct incident *incident)
@@ -400,7 +474,7 @@ enum err_code row_attempt(struct store *store, sqlite3_stmt *row, struct arena *
 
 enum err_code row_event(struct store *store, sqlite3_stmt *row, struct arena *arena, struct event *out, struct err *err)
 {
-    struct reader from = {row, arena, &store->names, 1, NULL}; /* the sequence number is only for order */
+    struct reader from = {row, arena, &store->names, 0, NULL};
     out->at_ms = take_int(&from);
     out->cause = (enum cause)take_name(&from, NAME_CAUSE, "cause");
     out->from = (enum state)take_name(&from, NAME_STATE, "state");

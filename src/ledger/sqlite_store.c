@@ -4,12 +4,20 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* SQLite's pool of small allocations: statements at work (cursors, records) stay within it. */
+#define LOOKASIDE_BYTES 1200
+#define LOOKASIDE_SLOTS 400
+
 #define FULL_ROW OPERATION_HEAD OPERATION_PAYLOAD
+/* Nearly always the first row of the range. */
+#define HAS_ID "n BETWEEN ?1 AND ?1 + 63 AND id = ?2 LIMIT 1"
+_Static_assert(PLACES_TRIED == 64, "HAS_ID looks as far as an insert goes");
 
 static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
@@ -19,15 +27,16 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_COUNT] = "INSERT INTO counters (state, operations) VALUES (?1, ?2) "
                   "ON CONFLICT (state) DO UPDATE SET operations = operations + ?2",
 
-    [SQL_OPERATION_BY_ID] = "SELECT " FULL_ROW " FROM operations WHERE id = ?1",
-    [SQL_OPERATION_BY_N] = "SELECT " FULL_ROW " FROM operations WHERE n = ?1",
+    [SQL_OPERATION_BY_ID] = "SELECT " FULL_ROW " FROM operations WHERE " HAS_ID,
     [SQL_OPERATION_BY_KEY] =
         "SELECT " FULL_ROW " FROM operations WHERE key_hash = ?1 ORDER BY key_version DESC LIMIT 1",
     [SQL_REPEATS] = "SELECT " OPERATION_HEAD " FROM operations WHERE repeat_hash = ?1 ORDER BY n DESC LIMIT ?2",
-    [SQL_REPEATS_OF_RUN] = "SELECT " OPERATION_HEAD " FROM operations WHERE run = ?1 ORDER BY id DESC LIMIT ?2",
-    [SQL_IN_DOUBT] = "SELECT " OPERATION_HEAD " FROM operations "
-                     "WHERE in_doubt = 1 AND tenant = ?1 AND tool = ?2 AND principal = ?3 ORDER BY n LIMIT ?4",
-    [SQL_LIFE_BY_ID] = "SELECT n, rev, owner, state, orphaned, delivered FROM operations WHERE id = ?1",
+    [SQL_REPEATS_OF_RUN] = "SELECT " OPERATION_HEAD " FROM operations WHERE run = ?1 ORDER BY n DESC LIMIT ?2",
+    [SQL_IN_DOUBT] = "SELECT " OPERATION_HEAD " FROM operations WHERE n IN (SELECT operation FROM doubts "
+                     "WHERE tenant = ?1 AND tool = ?2 AND principal = ?3) ORDER BY n LIMIT ?4",
+    [SQL_LIFE_BY_ID] = "SELECT n, rev, owner, state, orphaned, delivered FROM operations WHERE " HAS_ID,
+    [SQL_ADMITTED_BY_ID] = "SELECT n, admitted_state, admitted_reason, principal, created_ms, first_attempt "
+                           "FROM operations WHERE " HAS_ID,
     [SQL_DUE] = "SELECT " FULL_ROW " FROM operations "
                 "WHERE open = ?1 AND wake_at_ms > 0 AND wake_at_ms <= ?2 AND (open = 1 OR wake_at_ms > 0) "
                 "ORDER BY wake_at_ms, n LIMIT ?3",
@@ -35,44 +44,47 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
                     "ORDER BY wake_at_ms, n LIMIT ?2",
     [SQL_NEXT_WAKE] = "SELECT wake_at_ms FROM operations WHERE open = ?1 AND wake_at_ms > ?2 "
                       "AND (open = 1 OR wake_at_ms > 0) ORDER BY wake_at_ms LIMIT 1",
-    [SQL_LIST_DOWN] = "SELECT " FULL_ROW " FROM operations WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
-    [SQL_LIST_UP] = "SELECT " FULL_ROW " FROM operations WHERE id > ?1 ORDER BY id LIMIT ?2",
-    [SQL_LIST_RUN_DOWN] = "SELECT " FULL_ROW " FROM operations WHERE id < ?1 AND run = ?3 ORDER BY id DESC LIMIT ?2",
-    [SQL_LIST_RUN_UP] = "SELECT " FULL_ROW " FROM operations WHERE id > ?1 AND run = ?3 ORDER BY id LIMIT ?2",
-    [SQL_LIST_IN_DOUBT_DOWN] = "SELECT " FULL_ROW " FROM operations INDEXED BY operations_in_doubt_id "
-                               "WHERE in_doubt = 1 AND id < ?1 ORDER BY id DESC LIMIT ?2",
-    [SQL_LIST_IN_DOUBT_UP] = "SELECT " FULL_ROW " FROM operations INDEXED BY operations_in_doubt_id "
-                             "WHERE in_doubt = 1 AND id > ?1 ORDER BY id LIMIT ?2",
+    [SQL_LIST_DOWN] = "SELECT " FULL_ROW " FROM operations WHERE n < ?1 ORDER BY n DESC LIMIT ?2",
+    [SQL_LIST_UP] = "SELECT " FULL_ROW " FROM operations WHERE n > ?1 ORDER BY n LIMIT ?2",
+    [SQL_LIST_RUN_DOWN] = "SELECT " FULL_ROW " FROM operations WHERE n < ?1 AND run = ?3 ORDER BY n DESC LIMIT ?2",
+    [SQL_LIST_RUN_UP] = "SELECT " FULL_ROW " FROM operations WHERE n > ?1 AND run = ?3 ORDER BY n LIMIT ?2",
+    [SQL_LIST_IN_DOUBT_DOWN] = "SELECT " FULL_ROW " FROM operations WHERE n IN (SELECT operation FROM doubts "
+                               "WHERE operation < ?1 ORDER BY operation DESC LIMIT ?2) ORDER BY n DESC",
+    [SQL_LIST_IN_DOUBT_UP] = "SELECT " FULL_ROW " FROM operations WHERE n IN (SELECT operation FROM doubts "
+                             "WHERE operation > ?1 ORDER BY operation LIMIT ?2) ORDER BY n",
 
     [SQL_INSERT_OPERATION] =
-        "INSERT INTO operations (id, tenant, tool, principal, run, open, in_doubt, state, reason, rev, owner, "
+        "INSERT INTO operations (n, id, tenant, tool, principal, run, open, state, reason, rev, owner, "
         "lease_until_ms, wake_at_ms, delivered, orphaned, key_hash, key_version, repeat_hash, fingerprint, base_hash, "
         "key_source, canonical_version, key, policy_version, workflow, step, session, call, trace, repeat_of, "
         "distinct_from, previous, provider_key, created_ms, not_before_ms, may_have_applied, attempts, lookups, tries, "
         "first_sent_ms, last_sent_ms, unknown_since_ms, updated_ms, completed_ms, retries, absent_count, watch_next, "
-        "retain_until_ms, http_status, external_id, result_bytes, result_dropped, duplicate_seen, arguments, result, "
-        "error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-        "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "retain_until_ms, http_status, external_id, result_bytes, result_dropped, duplicate_seen, admitted_state, "
+        "admitted_reason, first_attempt, arguments, result, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+        "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+        "?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [SQL_UPDATE_OPERATION] =
-        "UPDATE operations SET open = ?, in_doubt = ?, state = ?, reason = ?, rev = ?, owner = ?, lease_until_ms = ?, "
+        "UPDATE operations SET open = ?, state = ?, reason = ?, rev = ?, owner = ?, lease_until_ms = ?, "
         "wake_at_ms = ?, orphaned = ?, may_have_applied = ?, attempts = ?, lookups = ?, tries = ?, first_sent_ms = ?, "
         "last_sent_ms = ?, unknown_since_ms = ?, updated_ms = ?, completed_ms = ?, retries = ?, absent_count = ?, "
         "watch_next = ?, retain_until_ms = ?, http_status = ?, external_id = ?, result_bytes = ?, result_dropped = ?, "
         "duplicate_seen = ?, result = ?, error = ? WHERE n = ?",
     [SQL_CLAIM] = "UPDATE operations SET owner = ?2, lease_until_ms = ?3, wake_at_ms = ?3 WHERE n = ?1",
-    [SQL_MARK] = "UPDATE operations SET delivered = ?2, orphaned = ?3, in_doubt = ?4 WHERE n = ?1",
-    [SQL_DELETE_ATTEMPTS] = "DELETE FROM attempts WHERE operation = ?1",
-    [SQL_DELETE_EVENTS] = "DELETE FROM events WHERE operation = ?1",
+    [SQL_MARK] = "UPDATE operations SET delivered = ?2, orphaned = ?3 WHERE n = ?1",
+    [SQL_SET_DOUBT] = "INSERT OR REPLACE INTO doubts (operation, tenant, tool, principal, unknown_since_ms) "
+                      "SELECT n, tenant, tool, principal, unknown_since_ms FROM operations WHERE n = ?1",
+    [SQL_DELETE_DOUBT] = "DELETE FROM doubts WHERE operation = ?1",
+    [SQL_DELETE_HISTORY] = "DELETE FROM history WHERE operation = ?1",
     [SQL_DELETE_OPERATION] = "DELETE FROM operations WHERE n = ?1",
 
-    [SQL_UPSERT_ATTEMPT] =
-        "INSERT INTO attempts (operation, " ATTEMPT_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (operation, number) DO UPDATE SET kind = excluded.kind, outcome = excluded.outcome, "
-        "started_ms = excluded.started_ms, finished_ms = excluded.finished_ms, http_status = excluded.http_status, "
-        "provider_request_id = excluded.provider_request_id, detail = excluded.detail WHERE id = excluded.id",
-    [SQL_INSERT_EVENT] = "INSERT INTO events (operation, " EVENT_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    [SQL_ATTEMPTS] = "SELECT " ATTEMPT_COLUMNS " FROM attempts WHERE operation = ?1 ORDER BY number DESC LIMIT ?2",
-    [SQL_EVENTS] = "SELECT " EVENT_COLUMNS " FROM events WHERE operation = ?1 ORDER BY sequence DESC LIMIT ?2",
+    [SQL_ANY_DOUBT] = "SELECT EXISTS (SELECT 1 FROM doubts)",
+    [SQL_ANY_TOMBSTONE] = "SELECT EXISTS (SELECT 1 FROM tombstones)",
+    [SQL_INSERT_HISTORY] = "INSERT INTO history (operation, sequence, " EVENT_COLUMNS ", " ATTEMPT_COLUMNS
+                           ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [SQL_ATTEMPTS] = "SELECT " ATTEMPT_COLUMNS " FROM history WHERE operation = ?1 AND attempt_id IS NOT NULL "
+                     "ORDER BY sequence DESC LIMIT ?2",
+    [SQL_EVENTS] = "SELECT " EVENT_COLUMNS " FROM history WHERE operation = ?1 AND cause IS NOT NULL "
+                   "ORDER BY sequence DESC LIMIT ?2",
     [SQL_INSERT_INCIDENT] = "INSERT INTO incidents (" INCIDENT_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
     [SQL_INCIDENT_BY_ID] = "SELECT " INCIDENT_COLUMNS " FROM incidents WHERE id = ?1",
     [SQL_INCIDENTS_OF] = "SELECT " INCIDENT_COLUMNS " FROM incidents WHERE operation = ?1 ORDER BY id LIMIT ?2",
@@ -91,7 +103,7 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_TOKENS] = "SELECT " TOKEN_COLUMNS " FROM principals ORDER BY id",
     [SQL_REVOKE_TOKEN] = "UPDATE principals SET revoked_ms = ?2 WHERE id = ?1",
     [SQL_COUNTERS] = "SELECT state, operations FROM counters",
-    [SQL_OLDEST_UNKNOWN] = "SELECT unknown_since_ms FROM operations WHERE unknown_since_ms > 0 "
+    [SQL_OLDEST_UNKNOWN] = "SELECT unknown_since_ms FROM doubts WHERE unknown_since_ms > 0 "
                            "ORDER BY unknown_since_ms LIMIT 1",
     [SQL_OPEN_INCIDENTS] = "SELECT count(*) FROM incidents WHERE acknowledged_ms = 0",
 };
@@ -330,8 +342,17 @@ void store_execute(struct store *store, struct ledger_request *request)
 
 /* ---- connection ---- */
 
+/* Before SQLite's first use in the process; later it is refused, which only costs speed: statistics take a lock at every
+ * allocation. */
+static void configure_process(void)
+{
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+}
+
 enum err_code store_connect(const char *path, int flags, const char *name, sqlite3 **out, struct err *err)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, configure_process);
     sqlite3 *db = NULL;
     int rc = sqlite3_open_v2(path, &db, flags | SQLITE_OPEN_NOMUTEX, NULL);
     if (rc == SQLITE_OK) {
@@ -425,6 +446,7 @@ static enum err_code configure(struct store *store, struct err *err)
              "PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF;",
              STORE_CACHE_KIB);
     sqlite3_db_config(store->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_db_config(store->db, SQLITE_DBCONFIG_LOOKASIDE, NULL, LOOKASIDE_BYTES, LOOKASIDE_SLOTS);
     sqlite3_wal_hook(store->db, count_frames, store); /* also switches automatic checkpoints off */
     return exec(store, text, err);
 }
@@ -481,7 +503,8 @@ enum err_code store_open(struct store *store, const struct store_options *option
 {
     struct err own = {0};
     err = err ? err : &own;
-    *store = (struct store){.path = mem_copy_text(options->path), .read_only = options->read_only};
+    *store = (struct store){
+        .path = mem_copy_text(options->path), .read_only = options->read_only, .sole_writer = options->sole_writer};
     const char *slash = strrchr(store->path, '/');
     store->name = slash ? slash + 1 : store->path;
     arena_init(&store->scratch);

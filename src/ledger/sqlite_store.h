@@ -51,12 +51,12 @@ enum statement {
     SQL_COUNT,
     /* operations, reading */
     SQL_OPERATION_BY_ID,
-    SQL_OPERATION_BY_N,
     SQL_OPERATION_BY_KEY,
     SQL_REPEATS,
     SQL_REPEATS_OF_RUN,
     SQL_IN_DOUBT,
     SQL_LIFE_BY_ID,
+    SQL_ADMITTED_BY_ID,
     SQL_DUE,
     SQL_FOREIGN,
     SQL_NEXT_WAKE,
@@ -71,12 +71,14 @@ enum statement {
     SQL_UPDATE_OPERATION,
     SQL_CLAIM,
     SQL_MARK,
-    SQL_DELETE_ATTEMPTS,
-    SQL_DELETE_EVENTS,
+    SQL_SET_DOUBT,
+    SQL_DELETE_DOUBT,
+    SQL_DELETE_HISTORY,
     SQL_DELETE_OPERATION,
     /* the rest */
-    SQL_UPSERT_ATTEMPT,
-    SQL_INSERT_EVENT,
+    SQL_ANY_DOUBT,
+    SQL_ANY_TOMBSTONE,
+    SQL_INSERT_HISTORY,
     SQL_ATTEMPTS,
     SQL_EVENTS,
     SQL_INSERT_INCIDENT,
@@ -104,6 +106,8 @@ struct store {
     char *path;
     const char *name; /* file name within path, for messages */
     bool read_only;
+    bool sole_writer;              /* no other process writes: what was seen to be empty stays so until we fill it */
+    bool no_doubts, no_tombstones; /* seen to be empty (only with sole_writer) */
     struct store_names names;
     struct arena scratch;       /* emptied after each command */
     enum store_fault fault;     /* of the command or transaction at hand */
@@ -116,6 +120,7 @@ struct store {
 struct store_options {
     const char *path;
     bool read_only;
+    bool sole_writer; /* the caller holds the lock file */
 };
 
 /* Opens or creates the file, migrates it forward, reads or makes the secret. No integrity check. On failure the store
@@ -184,9 +189,11 @@ enum err_code store_names_load(struct store *store, bool may_add, struct err *er
     "updated_ms, completed_ms, retries, absent_count, watch_next, retain_until_ms, http_status, external_id, "         \
     "result_bytes, result_dropped, duplicate_seen"
 #define OPERATION_PAYLOAD ", arguments, result, error"
-#define ATTEMPT_COLUMNS   "number, id, kind, outcome, started_ms, finished_ms, http_status, provider_request_id, detail"
-#define EVENT_COLUMNS     "sequence, at_ms, cause, from_state, to_state, reason, attempt, actor, note"
-#define INCIDENT_COLUMNS  "id, tenant, operation, kind, at_ms, note, acknowledged_by, acknowledged_ms"
+#define EVENT_COLUMNS     "at_ms, cause, from_state, to_state, reason, attempt, actor, note"
+#define ATTEMPT_COLUMNS                                                                                                \
+    "attempt_number, attempt_id, attempt_kind, outcome, started_ms, finished_ms, http_status, provider_request_id, "   \
+    "detail"
+#define INCIDENT_COLUMNS "id, tenant, operation, kind, at_ms, note, acknowledged_by, acknowledged_ms"
 #define TOMBSTONE_COLUMNS                                                                                              \
     "operation, tenant, tool, principal, key_hash, key_version, fingerprint, canonical_version, key_source, state, "   \
     "completed_ms, dropped_ms, external_id"
@@ -206,17 +213,31 @@ enum err_code row_tombstone(struct store *store, sqlite3_stmt *row, struct arena
                             struct err *err);
 enum err_code row_token(struct store *store, sqlite3_stmt *row, struct arena *arena, struct token *out,
                         struct err *err);
-void bind_operation(struct store *store, sqlite3_stmt *statement, const struct operation *op);
+/* admit gives the first event and attempt, which go into the row when they are what the row says anyway; whether they
+ * did comes back. */
+struct admitted {
+    bool event, attempt;
+};
+struct admitted bind_operation(struct store *store, sqlite3_stmt *statement, int64_t n,
+                               const struct ledger_admit *admit);
 /* The life columns for SQL_UPDATE_OPERATION, in which n comes last. */
 void bind_life(struct store *store, sqlite3_stmt *statement, const struct operation *op, bool orphaned, int64_t n);
-void bind_attempt(struct store *store, sqlite3_stmt *statement, int64_t n, const struct attempt *attempt);
-void bind_event(struct store *store, sqlite3_stmt *statement, int64_t n, int64_t sequence, const struct event *event);
+/* One line of history; event or attempt may be NULL. */
+void bind_history(struct store *store, sqlite3_stmt *statement, int64_t n, int64_t sequence, const struct event *event,
+                  const struct attempt *attempt);
 void bind_incident(struct store *store, sqlite3_stmt *statement, const struct incident *incident);
 void bind_tombstone(struct store *store, sqlite3_stmt *statement, const struct operation *op, int64_t dropped_ms);
 void bind_token(struct store *store, sqlite3_stmt *statement, const struct token *token);
 void bind_text(sqlite3_stmt *statement, int column, const char *text); /* borrowed until the statement's next reset */
 bool operation_in_doubt(enum state state, bool orphaned);
 int64_t operation_repeat_hash(const struct operation *op);
+
+/* Where the row of an id lies, or is looked for first; other ids that came before may push it up by less than
+ * PLACES_TRIED. Positive and rising with time for ULIDs. */
+#define PLACES_TRIED 64
+int64_t operation_place(const char *id);
+/* Binds ?1 and ?2 of the statements that look for an id. */
+void bind_id(sqlite3_stmt *statement, const char *id);
 
 /* The statement's first row as an operation, if there is one; resets. */
 enum err_code read_operation(struct store *store, sqlite3_stmt *statement, struct arena *arena, bool payload,

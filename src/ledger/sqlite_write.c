@@ -7,22 +7,40 @@
 
 /* ---- admission ---- */
 
+/* Whether a table that is nearly always empty is so: *known remembers it for a sole writer, who resets it when he fills
+ * the table. Otherwise the table's own statement is to be asked (*empty is false). */
+static enum err_code is_empty(struct store *store, enum statement any, bool *known, bool *empty, struct err *err)
+{
+    *empty = *known;
+    if (*known || !store->sole_writer)
+        return ERR_NONE;
+    bool row;
+    sqlite3_stmt *statement = store_prepare(store, any, err);
+    if (!statement || store_step(store, statement, &row, err))
+        return err->code;
+    *empty = *known = row && sqlite3_column_int(statement, 0) == 0;
+    sqlite3_reset(statement);
+    return ERR_NONE;
+}
+
 enum err_code store_newest_by_key(struct store *store, struct arena *arena, const struct digest *key_hash,
                                   const char *tenant, const char *tool, struct operation **op,
                                   struct tombstone **tombstone, struct err *err)
 {
     *op = NULL;
     *tombstone = NULL;
+    bool stones_empty;
     sqlite3_stmt *by_key = store_prepare(store, SQL_OPERATION_BY_KEY, err);
     sqlite3_stmt *stones = store_prepare(store, SQL_TOMBSTONE_BY_KEY, err);
     if (!by_key || !stones)
         return err->code;
     sqlite3_bind_blob(by_key, 1, key_hash->b, DIGEST_BYTES, SQLITE_STATIC);
-    if (read_operation(store, by_key, arena, true, NULL, op, err))
+    if (read_operation(store, by_key, arena, true, NULL, op, err) ||
+        is_empty(store, SQL_ANY_TOMBSTONE, &store->no_tombstones, &stones_empty, err))
         return err->code;
     sqlite3_bind_blob(stones, 1, key_hash->b, DIGEST_BYTES, SQLITE_STATIC);
     sqlite3_bind_int(stones, 2, *op ? (*op)->key_version : 0);
-    if (read_tombstone(store, stones, arena, tombstone, err))
+    if (!stones_empty && read_tombstone(store, stones, arena, tombstone, err))
         return err->code;
     if (*tombstone)
         *op = NULL;
@@ -88,8 +106,9 @@ static enum err_code find_repeats(struct store *store, const struct admission *a
 static enum err_code find_in_doubt(struct store *store, const struct admission *admission,
                                    struct admission_facts *facts, struct err *err)
 {
+    bool none;
     sqlite3_stmt *rows = store_prepare(store, SQL_IN_DOUBT, err);
-    if (!rows)
+    if (!rows || is_empty(store, SQL_ANY_DOUBT, &store->no_doubts, &none, err) || none)
         return err->code;
     bind_text(rows, 1, admission->op->tenant);
     bind_text(rows, 2, admission->op->tool);
@@ -117,7 +136,7 @@ static enum err_code find_named(struct store *store, const struct admission *adm
     sqlite3_stmt *by_id = store_prepare(store, SQL_OPERATION_BY_ID, err);
     if (!by_id)
         return err->code;
-    bind_text(by_id, 1, admission->op->repeat_of);
+    bind_id(by_id, admission->op->repeat_of);
     if (read_operation(store, by_id, arena, true, NULL, &named, err))
         return err->code;
     if (named && text_equal(named->tenant, admission->op->tenant))
@@ -142,44 +161,63 @@ static enum err_code gather(struct store *store, const struct admission *admissi
     return admission->hold_in_doubt ? find_in_doubt(store, admission, facts, err) : ERR_NONE;
 }
 
-static enum err_code insert_event(struct store *store, int64_t n, int64_t sequence, const struct event *event,
-                                  struct err *err)
+static enum err_code insert_history(struct store *store, int64_t n, int64_t sequence, const struct event *event,
+                                    const struct attempt *attempt, struct err *err)
 {
-    sqlite3_stmt *insert = store_prepare(store, SQL_INSERT_EVENT, err);
+    sqlite3_stmt *insert = store_prepare(store, SQL_INSERT_HISTORY, err);
     if (!insert)
         return err->code;
-    bind_event(store, insert, n, sequence, event);
+    bind_history(store, insert, n, sequence, event, attempt);
     return store_run(store, insert, err);
 }
 
-static enum err_code put_attempt(struct store *store, int64_t n, const struct attempt *attempt, struct err *err)
+/* Writes the table of doubts after the operation's own row. */
+static enum err_code set_doubt(struct store *store, int64_t n, bool before, bool after, struct err *err)
 {
-    sqlite3_stmt *upsert = store_prepare(store, SQL_UPSERT_ATTEMPT, err);
-    if (!upsert)
+    if (!before && !after)
+        return ERR_NONE;
+    sqlite3_stmt *statement = store_prepare(store, after ? SQL_SET_DOUBT : SQL_DELETE_DOUBT, err);
+    if (!statement)
         return err->code;
-    bind_attempt(store, upsert, n, attempt);
-    if (store_run(store, upsert, err))
+    store->no_doubts = false;
+    sqlite3_bind_int64(statement, 1, n);
+    return store_run(store, statement, err);
+}
+
+/* Puts the row at the place of its id, or at the next free one: two ids of one millisecond may have the same low bits.
+ */
+static enum err_code insert_row(struct store *store, const struct ledger_admit *admit, int64_t *n,
+                                struct admitted *plain, struct err *err)
+{
+    sqlite3_stmt *insert = store_prepare(store, SQL_INSERT_OPERATION, err);
+    if (!insert)
         return err->code;
-    if (sqlite3_changes(store->db) != 1)
-        return err_set(err, ERR_INTERNAL, "attempt %s has the number %d of another attempt", attempt->id,
-                       attempt->number);
-    return ERR_NONE;
+    int64_t place = operation_place(admit->admission.op->id);
+    *plain = bind_operation(store, insert, place, admit);
+    for (*n = place;; ++*n) {
+        sqlite3_bind_int64(insert, 1, *n);
+        int rc = sqlite3_step(insert);
+        sqlite3_reset(insert);
+        if (rc == SQLITE_DONE)
+            return ERR_NONE;
+        if (rc != SQLITE_CONSTRAINT_PRIMARYKEY || *n + 1 == place + PLACES_TRIED)
+            return store_failed(store, rc, err);
+    }
 }
 
 static enum err_code insert_operation(struct store *store, struct ledger_admit *admit, struct err *err)
 {
     const struct operation *op = admit->admission.op;
-    sqlite3_stmt *insert = store_prepare(store, SQL_INSERT_OPERATION, err);
-    if (store_may_write(store, err) || !insert)
-        return err->code;
-    bind_operation(store, insert, op);
-    if (store_run(store, insert, err))
-        return err->code;
-    int64_t n = sqlite3_last_insert_rowid(store->db);
-    if (admit->attempt && put_attempt(store, n, admit->attempt, err))
+    struct admitted plain = {0};
+    int64_t n = 0;
+    if (store_may_write(store, err) || insert_row(store, admit, &n, &plain, err))
         return err->code;
     store->moved[op->state]++;
-    return insert_event(store, n, op->rev * LEDGER_CHANGE_EVENTS_MAX, &admit->event, err);
+    const struct attempt *attempt = plain.attempt ? NULL : admit->attempt;
+    if ((!plain.event || attempt) &&
+        insert_history(store, n, op->rev * LEDGER_CHANGE_EVENTS_MAX, plain.event ? NULL : &admit->event, attempt, err))
+        return err->code;
+    return set_doubt(store, n, false, operation_in_doubt(op->state, op->orphaned), err);
 }
 
 /* Candidates were read without payload and into scratch memory: the one that is returned is read again, whole. */
@@ -190,7 +228,7 @@ static enum err_code read_whole(struct store *store, const struct operation *can
     sqlite3_stmt *by_id = store_prepare(store, SQL_OPERATION_BY_ID, err);
     if (!by_id)
         return err->code;
-    bind_text(by_id, 1, candidate->id);
+    bind_id(by_id, candidate->id);
     if (read_operation(store, by_id, arena, true, NULL, &whole, err) == 0)
         *out = whole;
     return err->code;
@@ -230,7 +268,7 @@ static enum err_code read_life(struct store *store, const char *id, const char *
     sqlite3_stmt *row = store_prepare(store, SQL_LIFE_BY_ID, err);
     if (!row)
         return err->code;
-    bind_text(row, 1, id);
+    bind_id(row, id);
     if (store_step(store, row, found, err) || !*found)
         return err->code;
     int number = sqlite3_column_int(row, 3);
@@ -267,10 +305,28 @@ static enum err_code write_life(struct store *store, const struct operation *op,
     sqlite3_stmt *update = store_prepare(store, SQL_UPDATE_OPERATION, err);
     if (!update)
         return err->code;
-    bind_life(store, update, op, life->orphaned && !state_terminal(op->state), life->n);
+    bool orphaned = life->orphaned && !state_terminal(op->state);
+    bind_life(store, update, op, orphaned, life->n);
     store->moved[life->state]--;
     store->moved[op->state]++;
-    return store_run(store, update, err);
+    if (store_run(store, update, err))
+        return err->code;
+    return set_doubt(store, life->n, operation_in_doubt(life->state, life->orphaned),
+                     operation_in_doubt(op->state, orphaned), err);
+}
+
+/* Events and attempts side by side: mostly one of each, in one line. */
+static enum err_code write_history(struct store *store, const struct ledger_transition *change, int64_t n,
+                                   struct err *err)
+{
+    size_t lines = change->event_count > change->attempt_count ? change->event_count : change->attempt_count;
+    for (size_t i = 0; i < lines; i++) {
+        const struct event *event = i < change->event_count ? &change->events[i] : NULL;
+        const struct attempt *attempt = i < change->attempt_count ? &change->attempts[i] : NULL;
+        if (insert_history(store, n, change->op->rev * LEDGER_CHANGE_EVENTS_MAX + (int64_t)i, event, attempt, err))
+            return err->code;
+    }
+    return ERR_NONE;
 }
 
 static enum err_code insert_incident(struct store *store, const struct incident *incident, struct err *err)
@@ -290,15 +346,8 @@ enum err_code store_transition(struct store *store, struct ledger_request *reque
     bool found;
     if (read_life(store, change->op->id, change->fence, &found, &life, err) ||
         check_change(change, found, &life, err) || store_may_write(store, err) ||
-        write_life(store, change->op, &life, err))
+        write_life(store, change->op, &life, err) || write_history(store, change, life.n, err))
         return err->code;
-    for (size_t i = 0; i < change->attempt_count; i++)
-        if (put_attempt(store, life.n, &change->attempts[i], err))
-            return err->code;
-    for (size_t i = 0; i < change->event_count; i++)
-        if (insert_event(store, life.n, change->op->rev * LEDGER_CHANGE_EVENTS_MAX + (int64_t)i, &change->events[i],
-                         err))
-            return err->code;
     for (size_t i = 0; i < change->incident_count; i++)
         if (insert_incident(store, &change->incidents[i], err))
             return err->code;
@@ -449,13 +498,15 @@ enum err_code store_mark(struct store *store, struct ledger_request *request)
     sqlite3_bind_int64(update, 1, life.n);
     sqlite3_bind_int(update, 2, delivered);
     sqlite3_bind_int(update, 3, orphaned);
-    sqlite3_bind_int(update, 4, operation_in_doubt(life.state, orphaned));
-    return store_run(store, update, err);
+    if (store_run(store, update, err))
+        return err->code;
+    return set_doubt(store, life.n, operation_in_doubt(life.state, life.orphaned),
+                     operation_in_doubt(life.state, orphaned), err);
 }
 
 static enum err_code delete_row(struct store *store, int64_t n, struct err *err)
 {
-    static const enum statement deletes[] = {SQL_DELETE_ATTEMPTS, SQL_DELETE_EVENTS, SQL_DELETE_OPERATION};
+    static const enum statement deletes[] = {SQL_DELETE_HISTORY, SQL_DELETE_DOUBT, SQL_DELETE_OPERATION};
     for (size_t i = 0; i < sizeof deletes / sizeof *deletes; i++) {
         sqlite3_stmt *statement = store_prepare(store, deletes[i], err);
         if (!statement)
@@ -476,7 +527,7 @@ enum err_code store_expire(struct store *store, struct ledger_request *request)
     sqlite3_stmt *by_id = store_prepare(store, SQL_OPERATION_BY_ID, err);
     if (store_may_write(store, err) || !by_id)
         return err->code;
-    bind_text(by_id, 1, expire->operation);
+    bind_id(by_id, expire->operation);
     if (read_operation(store, by_id, &store->scratch, false, &n, &op, err))
         return err->code;
     if (!op)
@@ -490,6 +541,7 @@ enum err_code store_expire(struct store *store, struct ledger_request *request)
     sqlite3_stmt *insert = store_prepare(store, SQL_INSERT_TOMBSTONE, err);
     if (!insert)
         return err->code;
+    store->no_tombstones = false;
     bind_tombstone(store, insert, op, expire->now_ms);
     if (store_run(store, insert, err))
         return err->code;

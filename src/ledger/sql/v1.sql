@@ -15,8 +15,11 @@ CREATE TABLE names (
   UNIQUE (kind, text)
 ) STRICT, WITHOUT ROWID;
 
--- One row per intended effect. `n` is the row's number inside this file only. Columns are ordered by how often they are
--- looked at; payload comes last, so that what does not need it does not read it.
+-- One row per intended effect. `n` is the row's place in this file: milliseconds of the ULID, times 32768, plus its lowest
+-- 15 bits (or the next free number), so that an id leads to its row without an index and rows lie in order of time. Columns
+-- are ordered by how often they are looked at; payload comes last, so that what does not need it does not read it.
+-- The first line of an operation's life and its first attempt, as they nearly always are, lie in the row itself
+-- (admitted_state, first_attempt); otherwise those are NULL and history has them.
 CREATE TABLE operations (
   n INTEGER PRIMARY KEY,
   id TEXT NOT NULL,
@@ -25,15 +28,14 @@ CREATE TABLE operations (
   principal TEXT NOT NULL,
   run TEXT,
   open INTEGER NOT NULL,                -- 1: the state is not terminal
-  in_doubt INTEGER NOT NULL,            -- 1: unknown_outcome, or in flight and orphaned
   state INTEGER NOT NULL,
   reason INTEGER NOT NULL,
   rev INTEGER NOT NULL,
   owner TEXT,
   lease_until_ms INTEGER NOT NULL,
   wake_at_ms INTEGER NOT NULL,
-  delivered INTEGER NOT NULL DEFAULT 0,
-  orphaned INTEGER NOT NULL DEFAULT 0,
+  delivered INTEGER NOT NULL,
+  orphaned INTEGER NOT NULL,
   key_hash BLOB NOT NULL,
   key_version INTEGER NOT NULL,
   repeat_hash INTEGER NOT NULL,         -- 64 bits over (tenant, tool, principal, fingerprint)
@@ -72,51 +74,57 @@ CREATE TABLE operations (
   result_bytes INTEGER NOT NULL,
   result_dropped INTEGER NOT NULL,
   duplicate_seen INTEGER NOT NULL,
+  admitted_state INTEGER,               -- "admitted by principal at created_ms into this state"
+  admitted_reason INTEGER,
+  first_attempt TEXT,                   -- id of call attempt 1, begun at created_ms
   arguments TEXT,
   result TEXT,
   error TEXT
-) STRICT;
+);
 
-CREATE UNIQUE INDEX operations_id ON operations (id);
 CREATE UNIQUE INDEX operations_key ON operations (key_hash, key_version);
 CREATE INDEX operations_repeat ON operations (repeat_hash);
-CREATE INDEX operations_run ON operations (run, id) WHERE run IS NOT NULL;
+CREATE INDEX operations_run ON operations (run) WHERE run IS NOT NULL;
 -- Rows that somebody must look at: claims walk it in order of wake_at_ms; it also lists all open rows.
 CREATE INDEX operations_due ON operations (open, wake_at_ms) WHERE open = 1 OR wake_at_ms > 0;
--- Few rows each: only what is unresolved.
-CREATE INDEX operations_in_doubt ON operations (tenant, tool, principal) WHERE in_doubt = 1;
-CREATE INDEX operations_in_doubt_id ON operations (id) WHERE in_doubt = 1;
-CREATE INDEX operations_unknown_since ON operations (unknown_since_ms) WHERE unknown_since_ms > 0;
 
--- One row per request on the wire, written before the bytes leave.
-CREATE TABLE attempts (
-  operation INTEGER NOT NULL REFERENCES operations (n),
-  number INTEGER NOT NULL,
-  id TEXT NOT NULL,
-  kind INTEGER NOT NULL,
-  outcome INTEGER NOT NULL,
-  started_ms INTEGER NOT NULL,
-  finished_ms INTEGER NOT NULL,
-  http_status INTEGER NOT NULL,
-  provider_request_id TEXT,
-  detail TEXT,
-  PRIMARY KEY (operation, number)
-) STRICT, WITHOUT ROWID;
+-- What is unresolved: unknown_outcome, or in flight and orphaned. Few rows, kept in step with operations.
+CREATE TABLE doubts (
+  operation INTEGER PRIMARY KEY REFERENCES operations (n),
+  tenant TEXT NOT NULL,
+  tool TEXT NOT NULL,
+  principal TEXT NOT NULL,
+  unknown_since_ms INTEGER NOT NULL
+) STRICT;
 
--- Append-only. `sequence` rises within an operation: rev * 4 + position within the transition.
-CREATE TABLE events (
+CREATE INDEX doubts_caller ON doubts (tenant, tool, principal);
+CREATE INDEX doubts_unknown_since ON doubts (unknown_since_ms) WHERE unknown_since_ms > 0;
+
+-- Append-only. Each line holds an event (cause not NULL), an attempt as it then was (attempt_id not NULL), or both;
+-- `sequence` rises within an operation: rev * 4 + position within the transition. An attempt's first line is written
+-- before its bytes leave.
+CREATE TABLE history (
   operation INTEGER NOT NULL REFERENCES operations (n),
   sequence INTEGER NOT NULL,
-  at_ms INTEGER NOT NULL,
-  cause INTEGER NOT NULL,
-  from_state INTEGER NOT NULL,
-  to_state INTEGER NOT NULL,
-  reason INTEGER NOT NULL,
-  attempt INTEGER NOT NULL,
+  at_ms INTEGER,
+  cause INTEGER,
+  from_state INTEGER,
+  to_state INTEGER,
+  reason INTEGER,
+  attempt INTEGER,
   actor TEXT,
   note TEXT,
+  attempt_id TEXT,
+  attempt_number INTEGER,
+  attempt_kind INTEGER,
+  outcome INTEGER,
+  started_ms INTEGER,
+  finished_ms INTEGER,
+  http_status INTEGER,
+  provider_request_id TEXT,
+  detail TEXT,
   PRIMARY KEY (operation, sequence)
-) STRICT, WITHOUT ROWID;
+) WITHOUT ROWID;
 
 -- They outlive their operation, hence its id and not its number.
 CREATE TABLE incidents (
@@ -187,26 +195,40 @@ LEFT JOIN names AS s ON s.kind = 'state' AND s.number = o.state
 LEFT JOIN names AS r ON r.kind = 'reason' AND r.number = o.reason
 LEFT JOIN names AS k ON k.kind = 'key_source' AND k.number = o.key_source;
 
-CREATE VIEW attempts_view AS
-SELECT o.id AS operation, a.number, a.id, k.text AS kind, t.text AS outcome,
-       strftime('%Y-%m-%dT%H:%M:%fZ', a.started_ms / 1000.0, 'unixepoch') AS started,
-       CASE WHEN a.finished_ms > 0
-            THEN strftime('%Y-%m-%dT%H:%M:%fZ', a.finished_ms / 1000.0, 'unixepoch') END AS finished,
-       a.http_status, a.provider_request_id, a.detail
-FROM attempts AS a
-JOIN operations AS o ON o.n = a.operation
-LEFT JOIN names AS k ON k.kind = 'attempt_kind' AND k.number = a.kind
-LEFT JOIN names AS t ON t.kind = 'outcome' AND t.number = a.outcome;
-
 CREATE VIEW events_view AS
-SELECT o.id AS operation, e.sequence, strftime('%Y-%m-%dT%H:%M:%fZ', e.at_ms / 1000.0, 'unixepoch') AS at,
+SELECT e.operation, e.sequence, strftime('%Y-%m-%dT%H:%M:%fZ', e.at_ms / 1000.0, 'unixepoch') AS at,
        c.text AS cause, f.text AS from_state, t.text AS to_state, r.text AS reason, e.actor, e.attempt, e.note
-FROM events AS e
-JOIN operations AS o ON o.n = e.operation
+FROM (SELECT id AS operation, 4 AS sequence, created_ms AS at_ms,
+             (SELECT number FROM names WHERE kind = 'cause' AND text = 'admitted') AS cause,
+             admitted_state AS from_state, admitted_state AS to_state, admitted_reason AS reason,
+             principal AS actor, first_attempt IS NOT NULL AS attempt, NULL AS note
+      FROM operations WHERE admitted_state IS NOT NULL
+      UNION ALL
+      SELECT o.id, h.sequence, h.at_ms, h.cause, h.from_state, h.to_state, h.reason, h.actor, h.attempt, h.note
+      FROM history AS h JOIN operations AS o ON o.n = h.operation WHERE h.cause IS NOT NULL) AS e
 LEFT JOIN names AS c ON c.kind = 'cause' AND c.number = e.cause
 LEFT JOIN names AS f ON f.kind = 'state' AND f.number = e.from_state
 LEFT JOIN names AS t ON t.kind = 'state' AND t.number = e.to_state
 LEFT JOIN names AS r ON r.kind = 'reason' AND r.number = e.reason;
+
+-- Every line about an attempt; the last one of each id is how it stands.
+CREATE VIEW attempts_view AS
+SELECT a.operation, a.number, a.id, k.text AS kind, t.text AS outcome,
+       strftime('%Y-%m-%dT%H:%M:%fZ', a.started_ms / 1000.0, 'unixepoch') AS started,
+       CASE WHEN a.finished_ms > 0
+            THEN strftime('%Y-%m-%dT%H:%M:%fZ', a.finished_ms / 1000.0, 'unixepoch') END AS finished,
+       a.http_status, a.provider_request_id, a.detail
+FROM (SELECT id AS operation, 1 AS number, first_attempt AS id,
+             (SELECT number FROM names WHERE kind = 'attempt_kind' AND text = 'call') AS kind,
+             (SELECT number FROM names WHERE kind = 'outcome' AND text = 'open') AS outcome,
+             created_ms AS started_ms, 0 AS finished_ms, 0 AS http_status, NULL AS provider_request_id, NULL AS detail
+      FROM operations WHERE first_attempt IS NOT NULL
+      UNION ALL
+      SELECT o.id, h.attempt_number, h.attempt_id, h.attempt_kind, h.outcome, h.started_ms, h.finished_ms,
+             h.http_status, h.provider_request_id, h.detail
+      FROM history AS h JOIN operations AS o ON o.n = h.operation WHERE h.attempt_id IS NOT NULL) AS a
+LEFT JOIN names AS k ON k.kind = 'attempt_kind' AND k.number = a.kind
+LEFT JOIN names AS t ON t.kind = 'outcome' AND t.number = a.outcome;
 
 CREATE VIEW incidents_view AS
 SELECT i.id, i.tenant, i.operation, k.text AS kind,
