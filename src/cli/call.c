@@ -126,7 +126,8 @@ static int plan(struct client *client, const struct cli_args *args, const struct
         return CLI_OK;
     }
     out_init(&out, stdout);
-    out_text(&out, OUT_BOLD, "This would happen (nothing was recorded, nothing was sent):\n");
+    out_text(&out, OUT_BOLD, "This would happen; nothing was recorded, nothing was sent:");
+    out_printf(&out, "\n");
     out_json(&out, answer.json, 2);
     return CLI_OK;
 }

@@ -296,7 +296,9 @@ void view_problem(struct out *out, const struct client_answer *answer)
         out_str(out, OUT_PLAIN, problem_name(problem));
     }
     out_printf(out, ")\n");
-    if (detail.n > 0) {
+    const struct json *errors = json_get(problem, "errors");
+    bool listed = errors && errors->type == JSON_ARRAY && errors->count > 0; /* the detail repeats the first of them */
+    if (detail.n > 0 && !listed) {
         out_printf(out, "  ");
         out_str(out, OUT_PLAIN, detail);
         out_printf(out, "\n");
