@@ -9,8 +9,8 @@
  * first answer byte, on another idle connection or a new one. Both ways are shut by locks of their own:
  *   1. the callback before each request (PREREQ) lets one request pass per send; every request goes through it;
  *   2. no socket is opened any more once the request was let pass.
- * A body that is not sent together with its head is also given through a callback that cannot rewind. Small bodies are
- * handed over in one piece: libcurl then sends head and body with one system call, which saves a third of the CPU.
+ * A body that is not sent together with its head is also given through a callback that refuses to rewind. Small bodies
+ * are handed over in one piece: libcurl then sends head and body with one system call, which saves a third of the CPU.
  *
  * Sockets live in an epoll set of our own inside the loop's: libuv would remove and add a socket for every request
  * (four system calls), while here a kept-alive connection stays registered between requests. */
@@ -195,12 +195,15 @@ static size_t read_body(char *out, size_t size, size_t count, void *user)
     return n;
 }
 
-static int refuse_seek(void *user, curl_off_t offset, int origin)
+/* libcurl winds a handle's body back before the first request after a failed one; once the request was let pass, never.
+ */
+static int rewind_body(void *user, curl_off_t offset, int origin)
 {
-    (void)user;
-    (void)offset;
-    (void)origin;
-    return CURL_SEEKFUNC_FAIL;
+    struct exchange *exchange = user;
+    if (exchange->let_pass > 0 || offset != 0 || origin != SEEK_SET)
+        return CURL_SEEKFUNC_FAIL;
+    exchange->body_sent = 0;
+    return CURL_SEEKFUNC_OK;
 }
 
 /* The value of the header if line is "name: value", in the arena. */
@@ -278,7 +281,7 @@ static void preset(struct exchange *exchange, const struct http_provider *provid
     curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, exchange->adapter);
     curl_easy_setopt(easy, CURLOPT_READFUNCTION, read_body);
     curl_easy_setopt(easy, CURLOPT_READDATA, exchange);
-    curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, refuse_seek);
+    curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, rewind_body);
     curl_easy_setopt(easy, CURLOPT_SEEKDATA, exchange);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(easy, CURLOPT_HEADERDATA, exchange);
