@@ -443,7 +443,9 @@ static void proven_absent(struct ctx *c)
     start_watch(op);
     op->may_have_applied = false;
     op->retries = 0;
-    if (tool_may_resend(c->tool) && !attempts_are_up(c))
+    bool by_nature = c->tool->class == CLASS_EXTERNAL_IDEMPOTENT && c->tool->idempotent_by == IDEMPOTENT_BY_NATURE;
+    bool harmless = tool_may_resend(c->tool) && (!by_nature || has_strategy(c->tool, STRATEGY_RESEND));
+    if (harmless && !attempts_are_up(c))
         fail_retryable(c, CAUSE_LOOKUP, REASON_ABSENT, backoff(c), "no effect at the provider");
     else
         fail(c, CAUSE_LOOKUP, REASON_ABSENT, "no effect at the provider");

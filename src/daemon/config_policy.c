@@ -109,8 +109,9 @@ static void trim_default_strategies(struct tool *tool)
     unsigned kept = 0;
     for (unsigned i = 0; i < reconcile->strategy_count; i++) {
         enum strategy strategy = reconcile->strategies[i];
-        bool possible =
-            strategy == STRATEGY_RESEND ? tool_may_resend(tool) : strategy != STRATEGY_LOOKUP || tool->has_lookup;
+        bool possible = strategy != STRATEGY_LOOKUP || tool->has_lookup;
+        if (strategy == STRATEGY_RESEND) /* by nature: only the operator knows of later writes to the same object */
+            possible = tool_may_resend(tool) && tool->idempotent_by != IDEMPOTENT_BY_NATURE;
         if (possible)
             reconcile->strategies[kept++] = strategy;
     }
@@ -126,6 +127,10 @@ static void check_stated_strategies(const struct policy *policy)
         else
             ERROR(policy, "reconcile", "resend needs a key section in provider \"%s\"", tool->provider->name);
     }
+    else if (has_strategy(tool, STRATEGY_RESEND) && tool->class == CLASS_EXTERNAL_IDEMPOTENT &&
+             tool->idempotent_by == IDEMPOTENT_BY_NATURE)
+        WARNING(policy, "reconcile",
+                "resend by nature repeats the write as it was: a later write to the same object would be undone");
     if (has_strategy(tool, STRATEGY_LOOKUP) && !tool->has_lookup)
         ERROR(policy, "reconcile", "lookup needs a lookup section in this tool");
     if (!has_strategy(tool, STRATEGY_LOOKUP) && tool->has_lookup)
