@@ -1,4 +1,4 @@
-/* All subcommands. Those whose command line is read elsewhere (check, init, fake-provider) are described here. */
+/* All subcommands. The one whose command line is read elsewhere (fake-provider) is described here. */
 #include "cli/cli.h"
 #include "cli/command.h"
 
@@ -15,23 +15,6 @@ static const struct cli_option fake_provider_options[] = {
     {0},
 };
 
-static const struct cli_command check_command = {
-    .name = "check",
-    .operands = "FILE",
-    .words = "FILE",
-    .summary = "validate a registry file without starting",
-    .shared = CLI_JSON,
-    .run = cli_check,
-};
-
-static const struct cli_command init_command = {
-    .name = "init",
-    .operands = "[FILE]",
-    .words = "FILE",
-    .summary = "write a commented registry file for one tool",
-    .run = cli_init,
-};
-
 static const struct cli_command fake_provider_command = {
     .name = "fake-provider",
     .operands = "",
@@ -41,7 +24,7 @@ static const struct cli_command fake_provider_command = {
 };
 
 const struct cli_command *const cli_commands[] = {
-    &cli_serve_command,   &check_command,         &init_command,
+    &cli_serve_command,   &cli_check_command,     &cli_init_command,
     &cli_call_command,    &cli_show_command,      &cli_list_command,
     &cli_trace_command,   &cli_resolve_command,   &cli_retry_command,
     &cli_cancel_command,  &cli_incidents_command, &cli_backup_command,
