@@ -10,6 +10,14 @@
 
 /* ---- choosing what goes wrong ---- */
 
+/* The fault that is set for all requests; absent when there is none. */
+static struct str fixed_fault(const struct fake_config *config, bool lookup)
+{
+    if (lookup)
+        return config->lookup_fault[0] ? str_of(config->lookup_fault) : STR_NONE;
+    return config->fault[0] ? str_of(config->fault) : STR_NONE;
+}
+
 bool fake_api_choose(struct fake_request *request, bool lookup, uint64_t identity, unsigned nth)
 {
     struct fake *fake = request->fake;
@@ -21,9 +29,8 @@ bool fake_api_choose(struct fake_request *request, bool lookup, uint64_t identit
         text = json_get_text(request->json, "fake_fault");
     if (!text.p)
         text = str_of(fake_script_take(&fake->script, &match));
-    const char *always = lookup ? fake->config.lookup_fault : fake->config.fault;
-    if (!text.p && *always)
-        text = str_of(always);
+    if (!text.p)
+        text = fixed_fault(&fake->config, lookup);
     if (!text.p && fake->config.chances.count)
         text = str_of(fake_chances_draw(&fake->config.chances, lookup, identity, nth));
     fake_plan_init(&request->plan);
@@ -501,14 +508,15 @@ static void commit_late(struct fake_request *request)
     struct fake *fake = request->fake;
     request->commit_timer.fire = on_late_commit;
     fake_timer_start(&fake->timers, &request->commit_timer, fake->now_ms + plan->argument);
+    int status = (int)strtol(plan->second, NULL, 10);
     if (strcmp(plan->second, "close") == 0)
         request->delivery = DELIVER_CLOSE;
     else if (strcmp(plan->second, "reset") == 0)
         request->delivery = DELIVER_RESET;
     else if (strcmp(plan->second, "202") == 0)
         set_answer(request, 202, "application/json", "{\"status\":\"pending\"}");
-    else if (atoi(plan->second) >= 200)
-        fake_answer_error(request, atoi(plan->second), "server_error", "something went wrong");
+    else if (status >= 200)
+        fake_answer_error(request, status, "server_error", "something went wrong");
     else
         request->delivery = DELIVER_NEVER;
 }

@@ -161,7 +161,7 @@ static enum err_code read_contract(struct fake_config *config, const struct json
 static enum err_code read_scope(struct fake_config *config, const struct json *value, struct err *err)
 {
     static const char *const names[] = {"endpoint", "global"};
-    int choice;
+    int choice = 0;
     if (read_choice(&choice, names, 2, value, err))
         return ERR_INVALID;
     config->scope_global = choice == 1;
@@ -173,7 +173,7 @@ static enum err_code read_scope(struct fake_config *config, const struct json *v
 static enum err_code apply_member(struct fake_config *config, struct str name, const struct json *value,
                                   struct err *err)
 {
-    int choice;
+    int choice = 0;
     if (str_is(name, "contract"))
         return read_contract(config, value, err);
     if (str_is(name, "keys")) {

@@ -91,7 +91,7 @@ static struct json *child(struct arena *arena, struct json *parent, struct str p
 
 static enum err_code add(struct arena *arena, struct json *object, struct str name, struct str value, struct err *err)
 {
-    struct str parts[FAKE_FORM_DEPTH_MAX];
+    struct str parts[FAKE_FORM_DEPTH_MAX] = {STR_NONE};
     int count = split_name(name, parts);
     if (count < 0)
         return err_set(err, ERR_INVALID, "form body: cannot read the name \"%.*s\"", STR_ARG(name));
@@ -122,7 +122,7 @@ enum err_code fake_form_parse(struct arena *arena, struct str text, struct json 
         while (equals < end && text.p[equals] != '=')
             equals++;
         if (end > i) {
-            struct str name, value = STR("");
+            struct str name = STR_NONE, value = STR("");
             size_t value_at = equals < end ? equals + 1 : end;
             if (++members > FAKE_FORM_MEMBERS_MAX)
                 return err_set(err, ERR_LIMIT, "form body: more than %d members", FAKE_FORM_MEMBERS_MAX);

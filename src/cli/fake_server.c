@@ -233,7 +233,7 @@ static void reset_socket(struct fake_request *request)
     struct sockaddr none = {.sa_family = AF_UNSPEC};
     struct linger linger = {.l_onoff = 1, .l_linger = 0};
     setsockopt(socket_of(request), SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
-    connect(socket_of(request), &none, sizeof none);
+    (void)connect(socket_of(request), &none, sizeof none);
 }
 
 static void add_headers(struct fake_request *request, struct MHD_Response *response)
@@ -329,7 +329,7 @@ static void start(struct fake_request *request, const char *method, const char *
     }
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    request->connection_number = info ? (uint64_t)(uintptr_t)info->socket_context : 0;
+    request->connection_number = info && info->socket_context ? *(uint64_t *)info->socket_context : 0;
     fake->store.totals.requests++;
     request->n =
         fake_log_add(&fake->log, request->connection_number, env_system()->now_ms(env_system()), method, request->uri);
@@ -392,8 +392,14 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
 {
     (void)connection;
     struct fake *fake = user;
-    if (code == MHD_CONNECTION_NOTIFY_STARTED)
-        *context = (void *)(uintptr_t)++fake->connections;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        uint64_t *number = mem_alloc(sizeof *number);
+        *number = ++fake->connections;
+        *context = number;
+    } else {
+        free(*context);
+        *context = NULL;
+    }
 }
 
 /* ---- server ---- */

@@ -81,9 +81,9 @@ void fake_store_init(struct fake_store *store, size_t objects_max)
     while (buckets < objects_max)
         buckets *= 2;
     store->bucket_mask = buckets - 1;
-    store->ring = mem_zero(objects_max * sizeof *store->ring);
-    store->ids = mem_zero(buckets * sizeof *store->ids);
-    store->keys = mem_zero(buckets * sizeof *store->keys);
+    store->ring = mem_zero(objects_max * sizeof(struct fake_object *));
+    store->ids = mem_zero(buckets * sizeof(struct fake_object *));
+    store->keys = mem_zero(buckets * sizeof(struct fake_key *));
     store->references.texts_max = objects_max;
     store->business.texts_max = objects_max;
     store->oldest = store->next = 1;
@@ -103,7 +103,7 @@ void fake_store_reset(struct fake_store *store)
         store->ring[seq % store->objects_max] = NULL;
     }
     store->oldest = store->next;
-    memset(store->ids, 0, (store->bucket_mask + 1) * sizeof *store->ids);
+    memset(store->ids, 0, (store->bucket_mask + 1) * sizeof(struct fake_object *));
     while (store->key_oldest)
         fake_store_key_drop(store, store->key_oldest);
     fake_counts_release(&store->references);

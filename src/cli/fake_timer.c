@@ -53,7 +53,7 @@ void fake_timer_start(struct fake_timers *timers, struct fake_timer *timer, int6
     timer->at_ms = at_ms;
     if (timers->count == timers->cap) {
         timers->cap = timers->cap ? timers->cap * 2 : 64;
-        timers->heap = mem_grow(timers->heap, timers->cap * sizeof *timers->heap);
+        timers->heap = mem_grow(timers->heap, timers->cap * sizeof(struct fake_timer *));
     }
     sift_up(timers, timers->count++, timer);
 }
