@@ -391,6 +391,11 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
         reply_error(engine, reply, user, REPLY_NO_TOOL, NULL);
         return NULL;
     }
+    if (request->call.repeat_of && tool->repeat == REPEAT_DENIED) {
+        err_set(&err, ERR_DENIED, "tool %s may not be repeated on purpose (repeat: denied)", tool->name);
+        reply_error(engine, reply, user, REPLY_REPEAT, &err);
+        return NULL;
+    }
     struct flight *flight = flight_new(engine);
     struct operation *op = &flight->op;
     struct ledger_admit *admit = &flight->request.admit;

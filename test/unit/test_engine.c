@@ -315,6 +315,21 @@ static void test_repeat_of_opens_once(void **state)
     assert_string_equal(fix->b.op.repeat_of, fix->a.op.id);
 }
 
+static void test_repeat_may_be_denied(void **state)
+{
+    struct fix *fix = *state;
+    fix->keyed.repeat = REPEAT_DENIED;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_SUCCESS, "re_1");
+    struct engine_call again = {.tool = "refund", .wait_ms = -1, .call = {.idempotency_key = "k1"}};
+    again.call.repeat_of = fix->a.op.id;
+    world_request(&fix->world, &again, ARGUMENTS, &fix->b);
+    world_run(&fix->world);
+    assert_int_equal(fix->b.kind, REPLY_REPEAT);
+    assert_int_equal(fix->world.sent_count, 1);
+}
+
 static void test_refused_argument_may_be_corrected(void **state)
 {
     struct fix *fix = *state;
@@ -677,6 +692,7 @@ int main(void)
         TEST(test_repeat_rule),
         TEST(test_undelivered_result_is_joined_for_ever),
         TEST(test_repeat_of_opens_once),
+        TEST(test_repeat_may_be_denied),
         TEST(test_refused_argument_may_be_corrected),
         TEST(test_not_sent_spends_no_attempts),
         TEST(test_crash_with_attempt_open),
