@@ -173,7 +173,7 @@ static void write_tool(const struct init_options *options, struct str path, stru
 enum err_code init_write(const struct init_options *given, struct buf *out, struct err *err)
 {
     struct init_options options = *given;
-    struct url url;
+    struct url url = {0};
     if (!options.tool)
         options.tool = "example.create";
     if (!options.url)
