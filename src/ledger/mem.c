@@ -748,8 +748,8 @@ static void mem_poll(struct ledger *base)
     ledger->waiting_count = 0;
     ledger->refused = NULL;
     for (struct ledger_request *request = first; request; request = request->next) {
-        request->code = execute(ledger, request);
         ledger->commands++;
+        request->code = execute(ledger, request);
     }
     ledger->commits += first != NULL;
     struct ledger_request *lists[] = {first, refused};

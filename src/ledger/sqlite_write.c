@@ -184,15 +184,29 @@ static enum err_code set_doubt(struct store *store, int64_t n, bool before, bool
     return store_run(store, statement, err);
 }
 
-/* Puts the row at the place of its id, or at the next free one: two ids of one millisecond may have the same low bits.
- */
+/* The place of a new row is taken: by another id of the same millisecond, which is fine, or by this one. */
+static enum err_code check_new(struct store *store, const char *id, struct err *err)
+{
+    bool found;
+    sqlite3_stmt *row = store_prepare(store, SQL_LIFE_BY_ID, err);
+    if (!row)
+        return err->code;
+    bind_id(row, id);
+    if (store_step(store, row, &found, err) == 0 && found)
+        err_set(err, ERR_INTERNAL, "operation %s exists already", id);
+    sqlite3_reset(row);
+    return err->code;
+}
+
+/* Puts the row at the place of its id, or at the next free one. */
 static enum err_code insert_row(struct store *store, const struct ledger_admit *admit, int64_t *n,
                                 struct admitted *plain, struct err *err)
 {
     sqlite3_stmt *insert = store_prepare(store, SQL_INSERT_OPERATION, err);
     if (!insert)
         return err->code;
-    int64_t place = operation_place(admit->admission.op->id);
+    const char *id = admit->admission.op->id;
+    int64_t place = operation_place(id);
     *plain = bind_operation(store, insert, place, admit);
     for (*n = place;; ++*n) {
         sqlite3_bind_int64(insert, 1, *n);
@@ -202,6 +216,8 @@ static enum err_code insert_row(struct store *store, const struct ledger_admit *
             return ERR_NONE;
         if (rc != SQLITE_CONSTRAINT_PRIMARYKEY || *n + 1 == place + PLACES_TRIED)
             return store_failed(store, rc, err);
+        if (*n == place && check_new(store, id, err))
+            return err->code;
     }
 }
 

@@ -1,0 +1,1034 @@
+/* What every ledger must do. The same functions run on memory and on SQLite. */
+#include "contract/world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- admission ---- */
+
+static void admits_once(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    assert_int_equal(admit(world, op).verdict, VERDICT_NEW);
+    struct admission_result joined = admit(world, make_operation(world, "refund", "k", 1));
+    assert_int_equal(joined.verdict, VERDICT_JOIN);
+    assert_same_operation(joined.existing, op);
+    op->result = STR("{\"ok\":true}");
+    move(world, op, STATE_COMPLETED_SUCCESS);
+    struct admission_result replayed = admit(world, make_operation(world, "refund", "k", 1));
+    assert_int_equal(replayed.verdict, VERDICT_REPLAY);
+    assert_same_operation(replayed.existing, op); /* whole, with arguments and result */
+    assert_int_equal(list(world, (struct ledger_list){.limit = 10})->count, 1);
+}
+
+static void other_arguments_conflict(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    admit(world, op);
+    struct admission_result result = admit(world, make_operation(world, "refund", "k", 2));
+    assert_int_equal(result.verdict, VERDICT_CONFLICT);
+    assert_string_equal(result.existing->id, op->id);
+    struct ledger_request *request = make_admit(world, make_operation(world, "refund", "k", 2));
+    request->admit.admission.on_mismatch = MISMATCH_REPLAY;
+    assert_int_equal(call(world, request), 0);
+    assert_int_equal(request->admit.result.verdict, VERDICT_JOIN);
+    assert_true(request->admit.result.other_arguments);
+}
+
+static void corrected_arguments_open_a_version(void **state)
+{
+    struct world *world = *state;
+    struct operation *first = make_operation(world, "refund", "k", 1);
+    admit(world, first);
+    move(world, first, STATE_FAILED_PERMANENT);
+    struct operation *second = make_operation(world, "refund", "k", 2);
+    assert_int_equal(admit(world, second).verdict, VERDICT_NEW);
+    assert_int_equal(second->key_version, 2);
+    struct operation *stored = get(world, second->id);
+    assert_int_equal(stored->key_version, 2);
+    assert_string_equal(stored->previous, first->id);
+    /* From now on the highest version is what the key means. */
+    assert_string_equal(admit(world, make_operation(world, "refund", "k", 2)).existing->id, second->id);
+    struct ledger_request *request = make_request(world, LEDGER_GET_BY_KEY);
+    request->get_by_key = (struct ledger_get_by_key){.tenant = "acme", .tool = "refund", .key_hash = first->key_hash};
+    assert_int_equal(call(world, request), 0);
+    assert_string_equal(request->get_by_key.op->id, second->id);
+    assert_null(request->get_by_key.tombstone);
+}
+
+static void results_are_not_shared(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    admit(world, op);
+    struct operation *other = make_operation(world, "refund", "k", 1);
+    other->principal = "another";
+    assert_int_equal(admit(world, other).verdict, VERDICT_NOT_SHARED);
+    struct ledger_request *request = make_admit(world, other);
+    request->admit.admission.share_with_tenant = true;
+    assert_int_equal(call(world, request), 0);
+    assert_int_equal(request->admit.result.verdict, VERDICT_JOIN);
+}
+
+/* S54: one key, two tenants. S45: ("a", "b:c") and ("a:b", "c"). */
+static void s45_s54_tenants_are_apart(void **state)
+{
+    struct world *world = *state;
+    struct operation *mine = make_operation(world, "refund", "1", 1);
+    struct operation *theirs = make_operation(world, "refund", "1", 1);
+    theirs->tenant = "other";
+    set_key(theirs);
+    assert_int_equal(admit(world, mine).verdict, VERDICT_NEW);
+    assert_int_equal(admit(world, theirs).verdict, VERDICT_NEW);
+    struct operation *a = make_operation(world, "b:c", "k", 1), *b = make_operation(world, "c", "k", 1);
+    a->tenant = "a";
+    b->tenant = "a:b";
+    set_key(a);
+    set_key(b);
+    assert_int_equal(admit(world, a).verdict, VERDICT_NEW);
+    assert_int_equal(admit(world, b).verdict, VERDICT_NEW);
+    struct ledger_request *request = make_request(world, LEDGER_GET);
+    request->get = (struct ledger_get){.tenant = "acme", .operation = theirs->id};
+    assert_int_equal(call(world, request), ERR_NOT_FOUND);
+    assert_null(request->get.op);
+    request->get.tenant = "other";
+    assert_int_equal(call(world, request), 0);
+    /* Nor does repeat_of reach over. */
+    struct operation *repeat = make_operation(world, "refund", "1", 1);
+    repeat->repeat_of = theirs->id;
+    set_key(repeat);
+    assert_int_equal(admit(world, repeat).verdict, VERDICT_REPEAT_UNKNOWN);
+}
+
+/* S48: no folding of case or blanks, no cutting. */
+static void s48_keys_are_exact(void **state)
+{
+    struct world *world = *state;
+    char a[301], b[301];
+    memset(a, 'x', 300);
+    memset(b, 'x', 300);
+    a[299] = 'a', b[299] = 'b', a[300] = b[300] = '\0';
+    const char *keys[] = {"Run-A", "run-a", "run-a ", a, b};
+    struct operation *ops[5];
+    for (int i = 0; i < 5; i++) {
+        ops[i] = make_operation(world, "refund", keys[i], 1);
+        assert_int_equal(admit(world, ops[i]).verdict, VERDICT_NEW);
+    }
+    for (int i = 0; i < 5; i++) {
+        struct admission_result again = admit(world, make_operation(world, "refund", keys[i], 1));
+        assert_int_equal(again.verdict, VERDICT_JOIN);
+        assert_string_equal(again.existing->id, ops[i]->id);
+        assert_string_equal(again.existing->key, keys[i]);
+    }
+}
+
+/* A call without any key: joined by its fingerprint. */
+static struct ledger_request *make_repeat(struct world *world, const char *tool, int number, const char *run)
+{
+    struct operation *op = make_operation(world, tool, NULL, number);
+    op->key = arena_copy_text(&world->arena, op->id);
+    op->key_source = KEY_SOURCE_REPEAT;
+    op->run = run;
+    set_key(op);
+    struct ledger_request *request = make_admit(world, op);
+    request->admit.admission.repeat_window_ms = 1000;
+    return request;
+}
+
+static enum verdict verdict_of(struct world *world, struct ledger_request *request)
+{
+    assert_int_equal(call(world, request), 0);
+    return request->admit.result.verdict;
+}
+
+static void repeats_join(void **state)
+{
+    struct world *world = *state;
+    struct ledger_request *first = make_repeat(world, "mail", 1, NULL);
+    struct operation *op = first->admit.admission.op;
+    assert_int_equal(verdict_of(world, first), VERDICT_NEW);
+    struct ledger_request *again = make_repeat(world, "mail", 1, NULL);
+    assert_int_equal(verdict_of(world, again), VERDICT_JOIN);
+    assert_same_operation(again->admit.result.existing, op);
+    assert_int_equal(verdict_of(world, make_repeat(world, "mail", 2, NULL)), VERDICT_NEW);
+    assert_int_equal(verdict_of(world, make_repeat(world, "sms", 1, NULL)), VERDICT_NEW);
+    op->result = STR("\"sent\"");
+    move(world, op, STATE_COMPLETED_SUCCESS);
+    world->now_ms += 5000; /* outside the window, but nobody got the answer */
+    again = make_repeat(world, "mail", 1, NULL);
+    assert_int_equal(verdict_of(world, again), VERDICT_REPLAY);
+    assert_true(str_is(again->admit.result.existing->result, "\"sent\""));
+    mark(world, (struct ledger_mark){.operation = op->id, .delivered = true});
+    assert_int_equal(verdict_of(world, make_repeat(world, "mail", 1, NULL)), VERDICT_NEW);
+}
+
+static void repeat_window_ends_on_the_millisecond(void **state)
+{
+    struct world *world = *state;
+    struct ledger_request *first = make_repeat(world, "mail", 1, NULL);
+    verdict_of(world, first);
+    move(world, first->admit.admission.op, STATE_COMPLETED_SUCCESS);
+    mark(world, (struct ledger_mark){.operation = first->admit.admission.op->id, .delivered = true});
+    world->now_ms += 999;
+    assert_int_equal(verdict_of(world, make_repeat(world, "mail", 1, NULL)), VERDICT_REPLAY);
+    world->now_ms += 1;
+    assert_int_equal(verdict_of(world, make_repeat(world, "mail", 1, NULL)), VERDICT_NEW);
+}
+
+/* The same call in many other runs never hides the one in ours. */
+static void repeats_are_found_in_a_crowd(void **state)
+{
+    struct world *world = *state;
+    struct ledger_request *mine = make_repeat(world, "mail", 1, "run-mine");
+    assert_int_equal(verdict_of(world, mine), VERDICT_NEW);
+    for (int i = 0; i < 300; i++) {
+        world->now_ms++;
+        const char *run = arena_printf(&world->arena, "run-%d", i);
+        assert_int_equal(verdict_of(world, make_repeat(world, "mail", 1, run)), VERDICT_NEW);
+    }
+    struct ledger_request *again = make_repeat(world, "mail", 1, "run-mine");
+    assert_int_equal(verdict_of(world, again), VERDICT_JOIN);
+    assert_string_equal(again->admit.result.existing->id, mine->admit.admission.op->id);
+}
+
+static struct ledger_request *make_guarded(struct world *world, const char *key, int number)
+{
+    struct ledger_request *request = make_admit(world, make_operation(world, "refund", key, number));
+    request->admit.admission.hold_in_doubt = true;
+    return request;
+}
+
+static void unknown_outcomes_hold(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    admit(world, op);
+    assert_int_equal(verdict_of(world, make_guarded(world, "k2", 2)), VERDICT_NEW);
+    move(world, op, STATE_DISPATCHED);
+    assert_int_equal(verdict_of(world, make_guarded(world, "k3", 3)), VERDICT_NEW);
+    op->reason = REASON_TIMEOUT;
+    move(world, op, STATE_UNKNOWN_OUTCOME);
+    struct ledger_request *held = make_guarded(world, "k4", 4);
+    assert_int_equal(verdict_of(world, held), VERDICT_HELD);
+    assert_same_operation(held->admit.result.existing, op);
+    assert_null(get(world, held->admit.admission.op->id));
+    struct ledger_request *declared = make_guarded(world, "k4", 4);
+    declared->admit.admission.distinct_from[0] = op->id;
+    declared->admit.admission.distinct_count = 1;
+    assert_int_equal(verdict_of(world, declared), VERDICT_NEW);
+    /* another tool, another principal: not concerned */
+    struct ledger_request *other = make_guarded(world, "k5", 5);
+    other->admit.admission.op->principal = "another";
+    assert_int_equal(verdict_of(world, other), VERDICT_NEW);
+    move(world, op, STATE_COMPLETED_SUCCESS);
+    assert_int_equal(verdict_of(world, make_guarded(world, "k6", 6)), VERDICT_NEW);
+}
+
+static void orphans_hold(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    admit(world, op);
+    move(world, op, STATE_DISPATCHED);
+    mark(world, (struct ledger_mark){.operation = op->id, .orphaned = true});
+    assert_true(get(world, op->id)->orphaned);
+    assert_int_equal(verdict_of(world, make_guarded(world, "k2", 2)), VERDICT_HELD);
+    mark(world, (struct ledger_mark){.operation = op->id, .not_orphaned = true});
+    assert_int_equal(verdict_of(world, make_guarded(world, "k2", 2)), VERDICT_NEW);
+    mark(world, (struct ledger_mark){.operation = op->id, .orphaned = true});
+    assert_int_equal(verdict_of(world, make_guarded(world, "k3", 3)), VERDICT_HELD);
+    move(world, op, STATE_ACKNOWLEDGED); /* a transition that is not an end leaves the flag */
+    assert_int_equal(verdict_of(world, make_guarded(world, "k3", 3)), VERDICT_HELD);
+    move(world, op, STATE_COMPLETED_SUCCESS);
+    assert_false(get(world, op->id)->orphaned);
+    assert_int_equal(verdict_of(world, make_guarded(world, "k3", 3)), VERDICT_NEW);
+    mark(world, (struct ledger_mark){.operation = "op_01ARZ3NDEKTSV4RRFFQ69G5FAV", .delivered = true}); /* ignored */
+}
+
+static void repeat_of_is_checked(void **state)
+{
+    struct world *world = *state;
+    struct operation *first = make_operation(world, "refund", "k", 1);
+    admit(world, first);
+    struct operation *again = make_operation(world, "refund", "k", 1);
+    again->repeat_of = first->id;
+    set_key(again);
+    struct admission_result open = admit(world, again);
+    assert_int_equal(open.verdict, VERDICT_REPEAT_OPEN);
+    assert_string_equal(open.existing->id, first->id);
+    move(world, first, STATE_COMPLETED_SUCCESS);
+    assert_int_equal(admit(world, again).verdict, VERDICT_NEW);
+    struct operation *third = make_operation(world, "refund", "k", 1);
+    third->repeat_of = "op_01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    set_key(third);
+    assert_int_equal(admit(world, third).verdict, VERDICT_REPEAT_UNKNOWN);
+}
+
+/* ---- transition ---- */
+
+static void transitions_compare_and_set(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    admit(world, op);
+    struct operation late = *op;
+    move(world, op, STATE_DISPATCHED);
+    struct ledger_request *stale = make_transition(world, &late, STATE_REJECTED);
+    stale->transition.incidents[0] = (struct incident){.id = "in_1", .tenant = "acme", .operation = op->id};
+    stale->transition.incident_count = 1;
+    assert_int_equal(call(world, stale), ERR_STALE);
+    assert_same_operation(get(world, op->id), op);
+    struct operation *missing = make_operation(world, "refund", "none", 1);
+    assert_int_equal(call(world, make_transition(world, missing, STATE_REJECTED)), ERR_NOT_FOUND);
+    /* nothing of the refused ones happened */
+    struct ledger_request *events = make_request(world, LEDGER_EVENTS);
+    events->events.operation = op->id;
+    assert_int_equal(call(world, events), 0);
+    assert_int_equal(events->events.count, 2);
+    struct ledger_request *incidents = make_request(world, LEDGER_INCIDENTS);
+    incidents->incidents.limit = 10;
+    assert_int_equal(call(world, incidents), 0);
+    assert_int_equal(incidents->incidents.count, 0);
+}
+
+static void fences_hold(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    op->owner = OWNER;
+    admit(world, op);
+    struct operation copy = *op;
+    struct ledger_request *request = make_transition(world, &copy, STATE_DISPATCHED);
+    request->transition.fence = OTHER_OWNER;
+    assert_int_equal(call(world, request), ERR_STALE);
+    request->transition.fence = OWNER;
+    copy.owner = NULL;
+    assert_int_equal(call(world, request), 0);
+    request = make_transition(world, &copy, STATE_COMPLETED_SUCCESS);
+    request->transition.fence = OWNER; /* nobody holds it now */
+    assert_int_equal(call(world, request), ERR_STALE);
+}
+
+static struct operation *full_operation(struct world *world)
+{
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    op->workflow = "wf", op->run = "run", op->step = "step", op->session = "session", op->call = "call";
+    op->trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    op->distinct_from = "op_01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    op->provider_key = "pk";
+    op->not_before_ms = world->now_ms + 5;
+    op->state = STATE_PLANNED, op->reason = REASON_SCHEDULED;
+    op->wake_at_ms = op->not_before_ms;
+    return op;
+}
+
+static void every_field_is_kept(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = full_operation(world);
+    admit(world, op);
+    assert_same_operation(get(world, op->id), op);
+    struct operation next = *op;
+    next.owner = OWNER, next.lease_until_ms = 11, next.wake_at_ms = 12, next.attempts = 13, next.lookups = 14;
+    next.tries = 15, next.first_sent_ms = 16, next.last_sent_ms = 17, next.retries = 18, next.absent_count = 19;
+    next.watch_next = 20, next.retain_until_ms = 21, next.http_status = 502, next.external_id = "ext";
+    next.result = STR("{\"a\":\"\\u0000\"}"), next.error = STR("{\"message\":\"ü\"}"), next.result_bytes = 22;
+    next.result_dropped = true, next.duplicate_seen = true, next.reason = REASON_PROVIDER_ERROR;
+    struct operation kept = next;
+    next.delivered = next.orphaned = true; /* not a transition's to set */
+    next.tool = "tampered", next.arguments = STR("{}"), next.created_ms = 1, next.key_version = 9; /* nor identity */
+    struct ledger_request *request = make_transition(world, &next, STATE_UNKNOWN_OUTCOME);
+    assert_int_equal(call(world, request), 0);
+    kept.rev = next.rev, kept.state = next.state, kept.may_have_applied = next.may_have_applied;
+    kept.updated_ms = next.updated_ms, kept.unknown_since_ms = next.unknown_since_ms;
+    assert_same_operation(get(world, op->id), &kept);
+}
+
+/* ---- claims ---- */
+
+static struct operation *admit_due(struct world *world, const char *key, int64_t wake_at_ms)
+{
+    struct operation *op = make_operation(world, "refund", key, 1);
+    op->wake_at_ms = wake_at_ms;
+    assert_int_equal(admit(world, op).verdict, VERDICT_NEW);
+    return op;
+}
+
+static void claims_open_rows_first_and_oldest(void **state)
+{
+    struct world *world = *state;
+    int64_t now = world->now_ms;
+    struct operation *ended = admit_due(world, "ended", now);
+    ended->wake_at_ms = now - 500;
+    move(world, ended, STATE_COMPLETED_SUCCESS);
+    struct operation *third = admit_due(world, "c", now);
+    struct operation *first = admit_due(world, "a", now - 20), *second = admit_due(world, "b", now - 10);
+    admit_due(world, "later", now + 1);
+    admit_due(world, "never", 0);
+    struct ledger_claim *got = claim(world, OWNER, 2000, 2);
+    assert_int_equal(got->count, 2);
+    assert_string_equal(got->ops[0]->id, first->id);
+    assert_string_equal(got->ops[1]->id, second->id);
+    assert_null(got->former_owners[0]);
+    assert_true(got->next_wake_ms <= now); /* more are due */
+    first->owner = OWNER;
+    first->lease_until_ms = first->wake_at_ms = now + 2000;
+    assert_same_operation(got->ops[0], first);
+    assert_same_operation(get(world, first->id), first); /* rev as before */
+    got = claim(world, OWNER, 2000, 10);
+    assert_int_equal(got->count, 2);
+    assert_string_equal(got->ops[0]->id, third->id);
+    assert_string_equal(got->ops[1]->id, ended->id);
+    assert_int_equal(got->next_wake_ms, now + 1);
+    assert_int_equal(claim(world, OWNER, 2000, 10)->count, 0);
+}
+
+/* S69: one unit, both sides of the boundary. */
+static void s69_lease_ends_on_the_millisecond(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = admit_due(world, "k", world->now_ms);
+    int64_t start = world->now_ms;
+    assert_int_equal(claim(world, OWNER, 2000, 10)->count, 1);
+    world->now_ms = start + 1999;
+    struct ledger_claim *early = claim(world, OTHER_OWNER, 2000, 10);
+    assert_int_equal(early->count, 0);
+    assert_int_equal(early->next_wake_ms, start + 2000);
+    world->now_ms = start + 2000;
+    struct ledger_claim *late = claim(world, OTHER_OWNER, 2000, 10);
+    assert_int_equal(late->count, 1);
+    assert_string_equal(late->ops[0]->id, op->id);
+    assert_string_equal(late->former_owners[0], OWNER);
+    assert_string_equal(late->ops[0]->owner, OTHER_OWNER);
+    assert_int_equal(late->ops[0]->lease_until_ms, start + 4000);
+}
+
+/* A due row whose lease runs is left to its owner, and does not make others look at once again. */
+static void leases_protect_due_rows(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    op->owner = OWNER;
+    op->wake_at_ms = world->now_ms - 1;
+    op->lease_until_ms = world->now_ms + 1;
+    admit(world, op);
+    struct ledger_claim *got = claim(world, OTHER_OWNER, 2000, 10);
+    assert_int_equal(got->count, 0);
+    assert_int_equal(got->next_wake_ms, world->now_ms + 1);
+    got = claim(world, OWNER, 2000, 10);
+    assert_int_equal(got->count, 1);
+    assert_string_equal(got->former_owners[0], OWNER);
+}
+
+static void foreign_rows_are_taken_over(void **state)
+{
+    struct world *world = *state;
+    struct operation *ops[4];
+    const char *owners[4] = {OWNER, OTHER_OWNER, NULL, OTHER_OWNER};
+    for (int i = 0; i < 4; i++) {
+        ops[i] = make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), 1);
+        ops[i]->owner = owners[i];
+        ops[i]->lease_until_ms = world->now_ms + 60000;
+        ops[i]->wake_at_ms = i == 1 ? 0 : world->now_ms + 60000;
+        admit(world, ops[i]);
+    }
+    move(world, ops[3], STATE_COMPLETED_SUCCESS); /* ended: nobody's business */
+    struct ledger_request *request = make_request(world, LEDGER_CLAIM_DUE);
+    request->claim =
+        (struct ledger_claim){.owner = OWNER, .now_ms = world->now_ms, .lease_ms = 2000, .limit = 10, .foreign = true};
+    assert_int_equal(call(world, request), 0);
+    assert_int_equal(request->claim.count, 1);
+    assert_string_equal(request->claim.ops[0]->id, ops[1]->id);
+    assert_string_equal(request->claim.former_owners[0], OTHER_OWNER);
+    assert_string_equal(get(world, ops[1]->id)->owner, OWNER);
+    assert_int_equal(call(world, request), 0);
+    assert_int_equal(request->claim.count, 0);
+}
+
+/* ---- expiry ---- */
+
+static enum err_code expire(struct world *world, const char *id, int64_t rev)
+{
+    struct ledger_request *request = make_request(world, LEDGER_EXPIRE);
+    request->expire = (struct ledger_expire){.operation = id, .rev = rev, .now_ms = world->now_ms};
+    return call(world, request);
+}
+
+static void tombstones_stay(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    admit(world, op);
+    assert_int_equal(expire(world, op->id, 1), ERR_CONFLICT); /* not ended */
+    op->external_id = "re_1";
+    move(world, op, STATE_COMPLETED_SUCCESS);
+    int64_t completed_ms = op->completed_ms;
+    world->now_ms += 10000;
+    assert_int_equal(expire(world, op->id, 1), ERR_STALE);
+    assert_int_equal(expire(world, op->id, 2), 0);
+    assert_int_equal(expire(world, op->id, 2), ERR_NOT_FOUND);
+    struct ledger_request *request = make_request(world, LEDGER_GET);
+    request->get = (struct ledger_get){.tenant = "acme", .operation = op->id};
+    assert_int_equal(call(world, request), 0);
+    assert_null(request->get.op);
+    const struct tombstone *stone = request->get.tombstone;
+    assert_string_equal(stone->operation, op->id);
+    assert_string_equal(stone->external_id, "re_1");
+    assert_int_equal(stone->state, STATE_COMPLETED_SUCCESS);
+    assert_int_equal(stone->completed_ms, completed_ms);
+    assert_int_equal(stone->dropped_ms, world->now_ms);
+    assert_memory_equal(&stone->fingerprint, &op->fingerprint, DIGEST_BYTES);
+    request->get.tenant = "other";
+    assert_int_equal(call(world, request), ERR_NOT_FOUND);
+    assert_null(request->get.tombstone);
+    struct admission_result late = admit(world, make_operation(world, "refund", "k", 1));
+    assert_int_equal(late.verdict, VERDICT_EXPIRED);
+    assert_string_equal(late.tombstone->operation, op->id);
+    assert_int_equal(admit(world, make_operation(world, "refund", "k", 2)).verdict, VERDICT_CONFLICT);
+    assert_int_equal(call(world, make_transition(world, op, STATE_COMPENSATING)), ERR_NOT_FOUND);
+    struct ledger_request *events = make_request(world, LEDGER_EVENTS);
+    events->events.operation = op->id;
+    assert_int_equal(call(world, events), ERR_NOT_FOUND);
+}
+
+static void the_newest_version_counts_also_as_a_tombstone(void **state)
+{
+    struct world *world = *state;
+    struct operation *first = make_operation(world, "refund", "k", 1),
+                     *second = make_operation(world, "refund", "k", 2);
+    admit(world, first);
+    move(world, first, STATE_FAILED_PERMANENT);
+    admit(world, second);
+    move(world, second, STATE_COMPLETED_SUCCESS);
+    assert_int_equal(expire(world, second->id, second->rev), 0);
+    struct admission_result result = admit(world, make_operation(world, "refund", "k", 2));
+    assert_int_equal(result.verdict, VERDICT_EXPIRED);
+    assert_int_equal(result.tombstone->key_version, 2);
+    assert_int_equal(expire(world, first->id, first->rev), 0);
+    assert_int_equal(admit(world, make_operation(world, "refund", "k", 2)).tombstone->key_version, 2);
+    struct ledger_request *request = make_request(world, LEDGER_GET);
+    request->get.operation = first->id; /* both are still known by id */
+    assert_int_equal(call(world, request), 0);
+    assert_int_equal(request->get.tombstone->key_version, 1);
+}
+
+static void a_dropped_failure_opens_the_next_version(void **state)
+{
+    struct world *world = *state;
+    struct operation *first = make_operation(world, "refund", "k", 1),
+                     *second = make_operation(world, "refund", "k", 2);
+    admit(world, first);
+    move(world, first, STATE_FAILED_PERMANENT);
+    assert_int_equal(expire(world, first->id, first->rev), 0);
+    assert_int_equal(admit(world, second).verdict, VERDICT_NEW);
+    assert_int_equal(get(world, second->id)->key_version, 2);
+    assert_string_equal(get(world, second->id)->previous, first->id);
+}
+
+/* ---- lists ---- */
+
+static void lists_page_and_filter(void **state)
+{
+    struct world *world = *state;
+    struct operation *ops[20];
+    for (int i = 0; i < 20; i++) {
+        world->now_ms += i % 3;
+        ops[i] = make_operation(world, i % 2 ? "mail" : "refund", arena_printf(&world->arena, "k%d", i), i);
+        ops[i]->run = i % 4 == 0 ? "run-1" : NULL;
+        ops[i]->principal = i % 5 == 0 ? "bob" : "agent";
+        admit(world, ops[i]);
+    }
+    move(world, ops[3], STATE_DISPATCHED);
+    move(world, ops[3], STATE_UNKNOWN_OUTCOME);
+    move(world, ops[7], STATE_REJECTED);
+    struct ledger_list wanted = {.limit = 7};
+    int at = 19;
+    do {
+        struct ledger_list *page = list(world, wanted);
+        for (size_t i = 0; i < page->count; i++)
+            assert_string_equal(page->ops[i]->id, ops[at--]->id);
+        wanted.before = page->next;
+    } while (wanted.before);
+    assert_int_equal(at, -1);
+    struct ledger_list *run = list(world, (struct ledger_list){.run = "run-1", .oldest_first = true, .limit = 3});
+    assert_int_equal(run->count, 3);
+    assert_string_equal(run->ops[0]->id, ops[0]->id);
+    assert_string_equal(run->ops[2]->id, ops[8]->id);
+    run = list(world, (struct ledger_list){.run = "run-1", .oldest_first = true, .limit = 3, .before = run->next});
+    assert_int_equal(run->count, 2);
+    assert_string_equal(run->ops[1]->id, ops[16]->id);
+    assert_null(run->next);
+    run = list(world, (struct ledger_list){.run = "run-1", .limit = 10});
+    assert_int_equal(run->count, 5);
+    assert_string_equal(run->ops[0]->id, ops[16]->id);
+    struct ledger_list *some = list(world, (struct ledger_list){.tool = "mail", .principal = "bob", .limit = 10});
+    assert_int_equal(some->count, 2);
+    assert_string_equal(some->ops[0]->id, ops[15]->id);
+    some = list(world, (struct ledger_list){.states = 1u << STATE_UNKNOWN_OUTCOME, .limit = 10});
+    assert_int_equal(some->count, 1);
+    assert_string_equal(some->ops[0]->id, ops[3]->id);
+    some = list(world, (struct ledger_list){.states = 1u << STATE_UNKNOWN_OUTCOME | 1u << STATE_REJECTED,
+                                            .oldest_first = true,
+                                            .limit = 10});
+    assert_int_equal(some->count, 2);
+    assert_string_equal(some->ops[1]->id, ops[7]->id);
+    assert_int_equal(list(world, (struct ledger_list){.tenant = "other", .limit = 10})->count, 0);
+    assert_int_equal(list(world, (struct ledger_list){.run = "run-2", .limit = 10})->count, 0);
+}
+
+static void lists_carry_payload_on_request(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    admit(world, op);
+    assert_null(list(world, (struct ledger_list){.limit = 1})->ops[0]->arguments.p);
+    struct ledger_list *with = list(world, (struct ledger_list){.limit = 1, .with_payload = true});
+    assert_same_operation(with->ops[0], op);
+    /* A cursor keeps its place when its operation is dropped. */
+    struct operation *second = make_operation(world, "refund", "k2", 1);
+    admit(world, second);
+    move(world, second, STATE_REJECTED);
+    assert_int_equal(expire(world, second->id, second->rev), 0);
+    assert_int_equal(list(world, (struct ledger_list){.limit = 9, .before = second->id})->count, 1);
+}
+
+/* ---- history ---- */
+
+static void events_come_in_order(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    struct ledger_request *first = make_admit(world, op);
+    first->admit.event.note = "first";
+    assert_int_equal(call(world, first), 0);
+    struct ledger_request *request = make_transition(world, op, STATE_DISPATCHED);
+    request->transition.events[1] = (struct event){.at_ms = 5,
+                                                   .cause = CAUSE_HELD,
+                                                   .from = STATE_DISPATCHED,
+                                                   .to = STATE_DISPATCHED,
+                                                   .reason = REASON_QUEUED,
+                                                   .actor = "onced",
+                                                   .attempt = 3,
+                                                   .note = "a note"};
+    request->transition.event_count = 2;
+    assert_int_equal(call(world, request), 0);
+    for (int i = 0; i < LEDGER_HISTORY_MAX; i++) {
+        struct ledger_request *more = make_transition(world, op, STATE_DISPATCHED);
+        more->transition.events[0].attempt = i;
+        assert_int_equal(call(world, more), 0);
+        if (i != 9)
+            continue;
+        struct ledger_request *few = make_request(world, LEDGER_EVENTS);
+        few->events.operation = op->id;
+        assert_int_equal(call(world, few), 0);
+        assert_int_equal(few->events.count, 13);
+        assert_string_equal(few->events.events[0].note, "first");
+        const struct event *second = &few->events.events[2];
+        assert_int_equal(second->at_ms, 5);
+        assert_int_equal(second->cause, CAUSE_HELD);
+        assert_int_equal(second->reason, REASON_QUEUED);
+        assert_int_equal(second->attempt, 3);
+        assert_string_equal(second->actor, "onced");
+        assert_string_equal(second->note, "a note");
+        assert_int_equal(few->events.events[12].attempt, 9);
+    }
+    struct ledger_request *all = make_request(world, LEDGER_EVENTS);
+    all->events.operation = op->id;
+    assert_int_equal(call(world, all), 0);
+    assert_int_equal(all->events.count, LEDGER_HISTORY_MAX); /* the newest ones */
+    assert_int_equal(all->events.events[0].attempt, 0);
+    assert_int_equal(all->events.events[LEDGER_HISTORY_MAX - 1].attempt, LEDGER_HISTORY_MAX - 1);
+}
+
+static void a_plain_beginning_is_told(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    op->state = STATE_DISPATCHED;
+    op->reason = REASON_NONE;
+    struct attempt attempt = {.id = "at_1", .number = 1, .started_ms = op->created_ms};
+    struct ledger_request *request = make_admit(world, op);
+    request->admit.attempt = &attempt;
+    request->admit.event.attempt = 1;
+    assert_int_equal(call(world, request), 0);
+    struct ledger_request *events = make_request(world, LEDGER_EVENTS);
+    events->events.operation = op->id;
+    assert_int_equal(call(world, events), 0);
+    assert_int_equal(events->events.count, 1);
+    const struct event *event = &events->events.events[0];
+    assert_int_equal(event->cause, CAUSE_ADMITTED);
+    assert_int_equal(event->from, STATE_DISPATCHED);
+    assert_int_equal(event->to, STATE_DISPATCHED);
+    assert_int_equal(event->at_ms, op->created_ms);
+    assert_int_equal(event->attempt, 1);
+    assert_string_equal(event->actor, "agent");
+    assert_null(event->note);
+    struct ledger_request *attempts = make_request(world, LEDGER_ATTEMPTS);
+    attempts->attempts.operation = op->id;
+    assert_int_equal(call(world, attempts), 0);
+    assert_int_equal(attempts->attempts.count, 1);
+    assert_string_equal(attempts->attempts.attempts[0].id, "at_1");
+    assert_int_equal(attempts->attempts.attempts[0].number, 1);
+    assert_int_equal(attempts->attempts.attempts[0].started_ms, op->created_ms);
+    assert_int_equal(attempts->attempts.attempts[0].outcome, OUTCOME_OPEN);
+}
+
+static void attempts_are_inserted_and_updated(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    op->state = STATE_DISPATCHED;
+    struct attempt attempt = {.id = "at_1", .number = 1, .started_ms = op->created_ms + 1}; /* not plain */
+    struct ledger_request *request = make_admit(world, op);
+    request->admit.attempt = &attempt;
+    assert_int_equal(call(world, request), 0);
+    request = make_transition(world, op, STATE_UNKNOWN_OUTCOME);
+    request->transition.attempts[0] = (struct attempt){.id = "at_1",
+                                                       .number = 1,
+                                                       .outcome = OUTCOME_TIMEOUT,
+                                                       .started_ms = 7,
+                                                       .finished_ms = 9,
+                                                       .http_status = 504,
+                                                       .provider_request_id = "req",
+                                                       .detail = "no answer"};
+    request->transition.attempts[1] =
+        (struct attempt){.id = "at_2", .number = 2, .kind = ATTEMPT_LOOKUP, .started_ms = 10};
+    request->transition.attempt_count = 2;
+    assert_int_equal(call(world, request), 0);
+    struct ledger_request *attempts = make_request(world, LEDGER_ATTEMPTS);
+    attempts->attempts.operation = op->id;
+    assert_int_equal(call(world, attempts), 0);
+    assert_int_equal(attempts->attempts.count, 2);
+    const struct attempt *first = &attempts->attempts.attempts[0], *second = &attempts->attempts.attempts[1];
+    assert_string_equal(first->id, "at_1");
+    assert_int_equal(first->outcome, OUTCOME_TIMEOUT);
+    assert_int_equal(first->finished_ms, 9);
+    assert_int_equal(first->http_status, 504);
+    assert_string_equal(first->provider_request_id, "req");
+    assert_string_equal(first->detail, "no answer");
+    assert_string_equal(second->id, "at_2");
+    assert_int_equal(second->kind, ATTEMPT_LOOKUP);
+    assert_int_equal(second->outcome, OUTCOME_OPEN);
+    assert_null(second->detail);
+    request = make_transition(world, op, STATE_COMPLETED_SUCCESS);
+    request->transition.attempts[0] = (struct attempt){.id = "at_2",
+                                                       .number = 2,
+                                                       .kind = ATTEMPT_LOOKUP,
+                                                       .outcome = OUTCOME_FOUND,
+                                                       .started_ms = 10,
+                                                       .finished_ms = 11};
+    request->transition.attempt_count = 1;
+    assert_int_equal(call(world, request), 0);
+    assert_int_equal(call(world, attempts), 0);
+    assert_int_equal(attempts->attempts.count, 2);
+    assert_int_equal(attempts->attempts.attempts[1].outcome, OUTCOME_FOUND);
+    assert_int_equal(attempts->attempts.attempts[0].outcome, OUTCOME_TIMEOUT);
+}
+
+/* ---- incidents, tokens, numbers ---- */
+
+static void incidents_are_kept(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    admit(world, op);
+    for (int i = 0; i < 2; i++) {
+        struct ledger_request *request = make_transition(world, op, STATE_DISPATCHED);
+        for (int k = 0; k < 2; k++) {
+            struct incident *incident = &request->transition.incidents[k];
+            *incident = (struct incident){.tenant = k ? "other" : "acme",
+                                          .operation = op->id,
+                                          .kind = INCIDENT_LATE_LANDING,
+                                          .at_ms = 10 * i + k,
+                                          .note = "seen"};
+            snprintf(incident->id, sizeof incident->id, "in_%d%d", i, k);
+        }
+        request->transition.incident_count = 2;
+        assert_int_equal(call(world, request), 0);
+    }
+    struct ledger_request *get_it = make_request(world, LEDGER_GET);
+    get_it->get.operation = op->id;
+    assert_int_equal(call(world, get_it), 0);
+    assert_int_equal(get_it->get.incident_count, 4);
+    assert_string_equal(get_it->get.incidents[0].id, "in_00");
+    assert_int_equal(get_it->get.incidents[0].kind, INCIDENT_LATE_LANDING);
+    struct ledger_request *page = make_request(world, LEDGER_INCIDENTS);
+    page->incidents = (struct ledger_incidents){.limit = 3};
+    assert_int_equal(call(world, page), 0);
+    assert_int_equal(page->incidents.count, 3);
+    assert_string_equal(page->incidents.incidents[0].id, "in_11");
+    page->incidents.before = page->incidents.next;
+    assert_int_equal(call(world, page), 0);
+    assert_int_equal(page->incidents.count, 1);
+    assert_null(page->incidents.next);
+    struct ledger_request *acknowledge = make_request(world, LEDGER_ACKNOWLEDGE);
+    acknowledge->acknowledge =
+        (struct ledger_acknowledge){.tenant = "other", .incident = "in_00", .by = "ann", .now_ms = 50};
+    assert_int_equal(call(world, acknowledge), ERR_NOT_FOUND);
+    acknowledge->acknowledge.tenant = "acme";
+    assert_int_equal(call(world, acknowledge), 0);
+    acknowledge->acknowledge.by = "bob";
+    acknowledge->acknowledge.now_ms = 60;
+    assert_int_equal(call(world, acknowledge), 0);
+    assert_string_equal(acknowledge->acknowledge.result.acknowledged_by, "ann");
+    assert_int_equal(acknowledge->acknowledge.result.acknowledged_ms, 50);
+    page->incidents = (struct ledger_incidents){.tenant = "acme", .open_only = true, .limit = 10};
+    assert_int_equal(call(world, page), 0);
+    assert_int_equal(page->incidents.count, 1);
+    assert_string_equal(page->incidents.incidents[0].id, "in_10");
+}
+
+static void tokens_are_found_and_revoked(void **state)
+{
+    struct world *world = *state;
+    const char *ids[] = {"tok_2", "tok_1"};
+    for (int i = 0; i < 2; i++) {
+        struct ledger_request *add = make_request(world, LEDGER_TOKEN_ADD);
+        add->token.token = (struct token){.id = ids[i],
+                                          .secret_hash = digest_sha256(str_of(ids[i])),
+                                          .tenant = "acme",
+                                          .principal = "ann",
+                                          .role = ROLE_OPERATOR,
+                                          .created_ms = 1,
+                                          .expires_ms = 99};
+        assert_int_equal(call(world, add), 0);
+    }
+    struct ledger_request *find = make_request(world, LEDGER_TOKEN_FIND);
+    find->token.token.secret_hash = digest_sha256(STR("tok_1"));
+    assert_int_equal(call(world, find), 0);
+    assert_string_equal(find->token.token.id, "tok_1");
+    assert_string_equal(find->token.token.principal, "ann");
+    assert_int_equal(find->token.token.role, ROLE_OPERATOR);
+    assert_int_equal(find->token.token.expires_ms, 99);
+    assert_int_equal(find->token.token.revoked_ms, 0);
+    struct ledger_request *revoke = make_request(world, LEDGER_TOKEN_REVOKE);
+    revoke->token.token = (struct token){.id = "tok_1", .revoked_ms = 5};
+    assert_int_equal(call(world, revoke), 0);
+    revoke->token.token.revoked_ms = 6;
+    assert_int_equal(call(world, revoke), 0);
+    assert_int_equal(revoke->token.token.revoked_ms, 5);
+    revoke->token.token.id = "tok_3";
+    assert_int_equal(call(world, revoke), ERR_NOT_FOUND);
+    assert_int_equal(call(world, find), 0);
+    assert_int_equal(find->token.token.revoked_ms, 5);
+    find->token.token.secret_hash = digest_sha256(STR("tok_3"));
+    assert_int_equal(call(world, find), ERR_NOT_FOUND);
+    struct ledger_request *all = make_request(world, LEDGER_TOKEN_LIST);
+    assert_int_equal(call(world, all), 0);
+    assert_int_equal(all->token_list.count, 2);
+    assert_string_equal(all->token_list.tokens[0].id, "tok_1");
+}
+
+static void stats_count(void **state)
+{
+    struct world *world = *state;
+    struct operation *ops[4];
+    for (int i = 0; i < 4; i++) {
+        ops[i] = make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), 1);
+        admit(world, ops[i]);
+    }
+    move(world, ops[0], STATE_DISPATCHED);
+    move(world, ops[1], STATE_REJECTED);
+    move(world, ops[2], STATE_DISPATCHED);
+    world->now_ms += 7;
+    int64_t since = world->now_ms;
+    move(world, ops[2], STATE_UNKNOWN_OUTCOME);
+    world->now_ms += 7;
+    move(world, ops[0], STATE_UNKNOWN_OUTCOME);
+    assert_int_equal(expire(world, ops[1]->id, ops[1]->rev), 0);
+    struct ledger_request *stats = make_request(world, LEDGER_STATS);
+    assert_int_equal(call(world, stats), 0);
+    assert_int_equal(stats->stats.by_state[STATE_PENDING_DISPATCH], 1);
+    assert_int_equal(stats->stats.by_state[STATE_DISPATCHED], 0);
+    assert_int_equal(stats->stats.by_state[STATE_UNKNOWN_OUTCOME], 2);
+    assert_int_equal(stats->stats.by_state[STATE_REJECTED], 1); /* dropped ones stay counted */
+    assert_int_equal(stats->stats.oldest_unknown_ms, since);
+    assert_true(stats->stats.commands >= 11);
+    move(world, ops[2], STATE_COMPLETED_SUCCESS);
+    move(world, ops[0], STATE_COMPLETED_SUCCESS);
+    assert_int_equal(call(world, stats), 0);
+    assert_int_equal(stats->stats.oldest_unknown_ms, 0);
+    assert_int_equal(stats->stats.by_state[STATE_COMPLETED_SUCCESS], 2);
+}
+
+/* ---- batches ---- */
+
+struct order {
+    int next;
+    bool wrong;
+};
+
+/* A request that others may follow before it is done: it needs an arena of its own. */
+struct numbered {
+    struct ledger_request request;
+    struct arena arena;
+    struct order *order;
+    int at;
+};
+
+static void note_order(struct ledger_request *request)
+{
+    struct numbered *numbered = request->user;
+    numbered->order->wrong |= numbered->at != numbered->order->next++;
+}
+
+static struct ledger_request *numbered(struct world *world, struct ledger_request *request, struct order *order, int at)
+{
+    struct numbered *numbered = arena_zero(&world->arena, sizeof *numbered);
+    *numbered = (struct numbered){.request = *request, .order = order, .at = at};
+    numbered->request.arena = &numbered->arena;
+    numbered->request.done = note_order;
+    numbered->request.user = numbered;
+    return &numbered->request;
+}
+
+static void finish(struct world *world, const struct order *order, int count)
+{
+    while (order->next < count) {
+        ledger_wait(world->ledger, 1000);
+        ledger_poll(world->ledger);
+    }
+}
+
+static void requests_end_in_their_order(void **state)
+{
+    enum { COUNT = 2000 };
+    struct world *world = *state;
+    struct order order = {0};
+    struct ledger_request *requests[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        struct operation *op = make_operation(world, "refund", arena_printf(&world->arena, "k%d", i / 2), 1);
+        requests[i] = numbered(world, make_admit(world, op), &order, i);
+        ledger_submit(world->ledger, requests[i]);
+    }
+    finish(world, &order, COUNT);
+    assert_false(order.wrong);
+    for (int i = 0; i < COUNT; i++) { /* the second of each pair met the first, maybe in the same transaction */
+        assert_int_equal(requests[i]->code, 0);
+        assert_int_equal(requests[i]->admit.result.verdict, i % 2 ? VERDICT_JOIN : VERDICT_NEW);
+        arena_release(requests[i]->arena);
+    }
+}
+
+/* One command that breaks our contract (an id twice) fails alone. */
+static void only_the_guilty_fails(void **state)
+{
+    enum { COUNT = 9 };
+    struct world *world = *state;
+    struct order order = {0};
+    struct ledger_request *requests[COUNT];
+    struct operation *failed = make_operation(world, "refund", "v", 1);
+    admit(world, failed);
+    move(world, failed, STATE_FAILED_PERMANENT);
+    for (int i = 0; i < COUNT; i++) {
+        struct operation *op = make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), 1);
+        if (i == 1) { /* opens a version: must do so also when executed again */
+            op->key = "v";
+            set_key(op);
+            set_arguments(world, op, 2);
+        }
+        if (i == 4)
+            memcpy(op->id, failed->id, sizeof op->id);
+        requests[i] = numbered(world, make_admit(world, op), &order, i);
+        ledger_submit(world->ledger, requests[i]);
+    }
+    finish(world, &order, COUNT);
+    assert_false(order.wrong);
+    for (int i = 0; i < COUNT; i++) {
+        const struct operation *op = requests[i]->admit.admission.op;
+        assert_int_equal(requests[i]->code, i == 4 ? ERR_INTERNAL : ERR_NONE);
+        assert_int_equal(op->key_version, i == 1 ? 2 : 1);
+        if (i != 4)
+            assert_same_operation(get(world, op->id), op);
+    }
+    for (int i = 0; i < COUNT; i++)
+        arena_release(requests[i]->arena);
+    assert_int_equal(list(world, (struct ledger_list){.limit = 50})->count, COUNT);
+}
+
+/* ---- both ---- */
+
+static int open_memory(void **state)
+{
+    struct world *world = calloc(1, sizeof *world);
+    world_init(world);
+    world->ledger = ledger_memory_new(&world->env);
+    *state = world;
+    return 0;
+}
+
+static int open_sqlite(void **state)
+{
+    struct world *world = calloc(1, sizeof *world);
+    world_init(world);
+    world_folder(world, "/tmp");
+    world_open(world);
+    *state = world;
+    return 0;
+}
+
+static int release(void **state)
+{
+    world_release(*state);
+    free(*state);
+    return 0;
+}
+
+#define TEST(f)                                                                                                        \
+    {                                                                                                                  \
+#f, f, NULL, NULL, NULL                                                                                        \
+    }
+static const struct CMUnitTest contract[] = {
+    TEST(admits_once),
+    TEST(other_arguments_conflict),
+    TEST(corrected_arguments_open_a_version),
+    TEST(results_are_not_shared),
+    TEST(s45_s54_tenants_are_apart),
+    TEST(s48_keys_are_exact),
+    TEST(repeats_join),
+    TEST(repeat_window_ends_on_the_millisecond),
+    TEST(repeats_are_found_in_a_crowd),
+    TEST(unknown_outcomes_hold),
+    TEST(orphans_hold),
+    TEST(repeat_of_is_checked),
+    TEST(transitions_compare_and_set),
+    TEST(fences_hold),
+    TEST(every_field_is_kept),
+    TEST(claims_open_rows_first_and_oldest),
+    TEST(s69_lease_ends_on_the_millisecond),
+    TEST(leases_protect_due_rows),
+    TEST(foreign_rows_are_taken_over),
+    TEST(tombstones_stay),
+    TEST(the_newest_version_counts_also_as_a_tombstone),
+    TEST(a_dropped_failure_opens_the_next_version),
+    TEST(lists_page_and_filter),
+    TEST(lists_carry_payload_on_request),
+    TEST(events_come_in_order),
+    TEST(a_plain_beginning_is_told),
+    TEST(attempts_are_inserted_and_updated),
+    TEST(incidents_are_kept),
+    TEST(tokens_are_found_and_revoked),
+    TEST(stats_count),
+    TEST(requests_end_in_their_order),
+    TEST(only_the_guilty_fails),
+};
+#define CONTRACT_COUNT (sizeof contract / sizeof *contract)
+
+static int run_on(const char *name, CMFixtureFunction open)
+{
+    struct CMUnitTest tests[CONTRACT_COUNT];
+    for (size_t i = 0; i < CONTRACT_COUNT; i++) {
+        tests[i] = contract[i];
+        tests[i].setup_func = open;
+        tests[i].teardown_func = release;
+    }
+    return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+}
+
+int main(void)
+{
+    int failed = run_on("ledger in memory", open_memory);
+    return failed + run_on("ledger in SQLite", open_sqlite) != 0;
+}
