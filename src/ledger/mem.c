@@ -240,7 +240,7 @@ static enum err_code admit(struct mem_ledger *ledger, struct ledger_request *req
     if (in->result.tombstone)
         in->result.tombstone = copy_stone(request->arena, in->result.tombstone);
     op->previous = arena_copy_text(request->arena, op->previous); /* may point into the row that it names */
-    if (in->result.verdict != VERDICT_NEW)
+    if (in->result.verdict != VERDICT_NEW || in->dry_run)
         return ERR_NONE;
     if (find_row(ledger, op->id))
         return err_set(&request->err, ERR_INTERNAL, "operation %s exists already", op->id);

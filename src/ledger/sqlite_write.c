@@ -259,7 +259,7 @@ enum err_code store_admit(struct store *store, struct ledger_request *request)
     if (gather(store, &admit->admission, request->arena, &facts, err))
         return err->code;
     struct admission_result result = admission_decide(&admit->admission, &facts, admit->admission.op->created_ms);
-    if (result.verdict == VERDICT_NEW && insert_operation(store, admit, err))
+    if (result.verdict == VERDICT_NEW && !admit->dry_run && insert_operation(store, admit, err))
         return err->code;
     if (result.existing && result.existing != facts.by_key && result.existing != facts.named &&
         read_whole(store, result.existing, request->arena, &result.existing, err))
