@@ -1,6 +1,6 @@
 /* The durable store: a handful of commands, each atomic (design 15). Implementations: memory, SQLite. All commands are
- * asynchronous: submit hands a request over, done is called from ledger_poll() on the thread that polls, in the order of
- * submission. A request whose code is 0 is durable; with any other code nothing of it happened. */
+ * asynchronous: submit hands a request over, done is called from ledger_poll() on the thread that polls, in the order
+ * of submission. A request whose code is 0 is durable; with any other code nothing of it happened. */
 #ifndef LEDGER_LEDGER_H
 #define LEDGER_LEDGER_H
 
@@ -42,16 +42,16 @@ struct ledger_admit {
     struct admission_result result; /* out */
 };
 
-#define LEDGER_CHANGE_EVENTS_MAX 4
-#define LEDGER_CHANGE_ATTEMPTS_MAX 2
+#define LEDGER_CHANGE_EVENTS_MAX    4
+#define LEDGER_CHANGE_ATTEMPTS_MAX  2
 #define LEDGER_CHANGE_INCIDENTS_MAX 2
 
 /* Compare-and-set: writes all life fields of op (not delivered / orphaned; orphaned is cleared when the new state is
- * terminal) if the stored rev is op->rev - 1 and, when fence is not NULL, the stored owner equals fence. Else ERR_STALE,
- * ERR_NOT_FOUND when there is no such row. Attempts are inserted or, when the id exists, updated. */
+ * terminal) if the stored rev is op->rev - 1 and, when fence is not NULL, the stored owner equals fence. Else
+ * ERR_STALE, ERR_NOT_FOUND when there is no such row. Attempts are inserted or, when the id exists, updated. */
 struct ledger_transition {
-    const struct operation *op;     /* in: the new row, rev already raised by one */
-    const char *fence;              /* in: incarnation that must hold the row, NULL = no check */
+    const struct operation *op; /* in: the new row, rev already raised by one */
+    const char *fence;          /* in: incarnation that must hold the row, NULL = no check */
     struct event events[LEDGER_CHANGE_EVENTS_MAX];
     size_t event_count;
     struct attempt attempts[LEDGER_CHANGE_ATTEMPTS_MAX];
@@ -60,20 +60,20 @@ struct ledger_transition {
     size_t incident_count;
 };
 
-/* Hands out rows whose wake_at_ms has come (0 < wake_at <= now): non-terminal rows first, oldest first, and only rows without
- * owner, owned by `owner`, or whose lease has ended (lease_until <= now). With `foreign`: instead all non-terminal rows owned
- * by any other incarnation, whatever their lease (only right when the caller knows that no other process lives: SQLite under
- * its lock file). Each row handed out gets owner and lease_until = now + lease_ms and wake_at = lease_until, in the same
- * transaction (rev is not raised; no event). */
+/* Hands out rows whose wake_at_ms has come (0 < wake_at <= now): non-terminal rows first, oldest first, and only rows
+ * without owner, owned by `owner`, or whose lease has ended (lease_until <= now). With `foreign`: instead all
+ * non-terminal rows owned by any other incarnation, whatever their lease (only right when the caller knows that no
+ * other process lives: SQLite under its lock file). Each row handed out gets owner and lease_until = now + lease_ms and
+ * wake_at = lease_until, in the same transaction (rev is not raised; no event). */
 struct ledger_claim {
-    const char *owner;              /* in */
-    int64_t now_ms, lease_ms;       /* in */
-    bool foreign;                   /* in */
-    size_t limit;                   /* in: <= LEDGER_CLAIM_MAX */
-    struct operation **ops;         /* out: rows as they were before the claim except owner, lease, wake (new values); */
-    const char **former_owners;     /* out: per row, NULL when it had none */
-    size_t count;                   /* out */
-    int64_t next_wake_ms;           /* out: earliest wake_at left in the ledger, 0 = none */
+    const char *owner;          /* in */
+    int64_t now_ms, lease_ms;   /* in */
+    bool foreign;               /* in */
+    size_t limit;               /* in: <= LEDGER_CLAIM_MAX */
+    struct operation **ops;     /* out: rows as they were before the claim except owner, lease, wake (new values); */
+    const char **former_owners; /* out: per row, NULL when it had none */
+    size_t count;               /* out */
+    int64_t next_wake_ms;       /* out: earliest wake_at left in the ledger, 0 = none */
 };
 #define LEDGER_CLAIM_MAX 256
 
@@ -81,7 +81,7 @@ struct ledger_claim {
 struct ledger_mark {
     const char *operation;
     bool delivered, orphaned;
-    bool not_orphaned;              /* clears orphaned: somebody waits again */
+    bool not_orphaned; /* clears orphaned: somebody waits again */
 };
 
 /* Replaces a terminal operation by its tombstone: row, attempts, events go, incidents stay. CAS on rev. */
@@ -90,7 +90,8 @@ struct ledger_expire {
     int64_t rev, now_ms;
 };
 
-/* By operation id; tenant NULL = any. ERR_NOT_FOUND (also for another tenant's). A dropped operation gives tombstone. */
+/* By operation id; tenant NULL = any. ERR_NOT_FOUND (also for another tenant's). A dropped operation gives tombstone.
+ */
 struct ledger_get {
     const char *tenant, *operation; /* in */
     struct operation *op;           /* out, or NULL */
@@ -107,19 +108,20 @@ struct ledger_get_by_key {
     struct tombstone *tombstone;
 };
 
-/* Newest first. A page looks at no more than LEDGER_SCAN_MAX rows, so it may be shorter than limit and still have a cursor. */
+/* Newest first. A page looks at no more than LEDGER_SCAN_MAX rows, so it may be shorter than limit and still have a
+ * cursor. */
 #define LEDGER_SCAN_MAX 10000
 struct ledger_list {
-    const char *tenant;             /* NULL = any */
+    const char *tenant;                 /* NULL = any */
     const char *tool, *run, *principal; /* NULL = any */
-    uint32_t states;                /* bit per enum state; 0 = any */
-    const char *before;             /* operation id: continue below it; NULL = from the newest */
-    bool oldest_first;              /* run reports: ascending, `before` then means after */
-    size_t limit;                   /* <= LEDGER_LIST_MAX */
-    bool with_payload;              /* arguments, result and error too */
-    struct operation **ops;         /* out */
+    uint32_t states;                    /* bit per enum state; 0 = any */
+    const char *before;                 /* operation id: continue below it; NULL = from the newest */
+    bool oldest_first;                  /* run reports: ascending, `before` then means after */
+    size_t limit;                       /* <= LEDGER_LIST_MAX */
+    bool with_payload;                  /* arguments, result and error too */
+    struct operation **ops;             /* out */
     size_t count;
-    const char *next;               /* out: cursor for the next page, NULL at the end */
+    const char *next; /* out: cursor for the next page, NULL at the end */
 };
 #define LEDGER_LIST_MAX 500
 
@@ -138,18 +140,18 @@ struct ledger_attempts {
 
 /* Newest first. */
 struct ledger_incidents {
-    const char *tenant;             /* NULL = any */
+    const char *tenant; /* NULL = any */
     bool open_only;
-    const char *before;             /* incident id cursor or NULL */
+    const char *before; /* incident id cursor or NULL */
     size_t limit;
-    struct incident *incidents;     /* out */
+    struct incident *incidents; /* out */
     size_t count;
     const char *next;
 };
 struct ledger_acknowledge {
     const char *tenant, *incident, *by; /* in */
     int64_t now_ms;
-    struct incident result;         /* out; a repeated acknowledgement returns the first one */
+    struct incident result; /* out; a repeated acknowledgement returns the first one */
 };
 
 /* Bearer tokens (table principals): only SHA-256 of the secret is stored. */
@@ -157,13 +159,13 @@ enum role { ROLE_AGENT, ROLE_APPROVER, ROLE_OPERATOR, ROLE_ADMIN };
 const char *role_name(enum role role);
 bool role_from_name(struct str text, enum role *out);
 struct token {
-    const char *id;                 /* "tok_" + ULID: for lists and revocation */
+    const char *id; /* "tok_" + ULID: for lists and revocation */
     struct digest secret_hash;
     const char *tenant, *principal;
     enum role role;
     int64_t created_ms, expires_ms, revoked_ms; /* 0 = not */
 };
-struct ledger_token {               /* ADD: token in. FIND: secret_hash in, token out. REVOKE: id and revoked_ms in */
+struct ledger_token { /* ADD: token in. FIND: secret_hash in, token out. REVOKE: id and revoked_ms in */
     struct token token;
 };
 struct ledger_token_list {
@@ -172,16 +174,16 @@ struct ledger_token_list {
 };
 
 struct ledger_stats {
-    int64_t by_state[STATE_COUNT];  /* out: open states exact; terminal ones as counted by the ledger's own counters */
-    int64_t oldest_unknown_ms;      /* out: unknown_since of the oldest, 0 = none */
+    int64_t by_state[STATE_COUNT]; /* out: open states exact; terminal ones as counted by the ledger's own counters */
+    int64_t oldest_unknown_ms;     /* out: unknown_since of the oldest, 0 = none */
     int64_t open_incidents;
-    int64_t commits, commands;      /* since start */
+    int64_t commits, commands; /* since start */
     int64_t file_bytes;
 };
 
 struct ledger_request {
     enum ledger_command command;
-    struct arena *arena;            /* outputs are allocated here; nobody else touches it between submit and done */
+    struct arena *arena; /* outputs are allocated here; nobody else touches it between submit and done */
     union {
         struct ledger_admit admit;
         struct ledger_transition transition;
@@ -199,11 +201,11 @@ struct ledger_request {
         struct ledger_token_list token_list;
         struct ledger_stats stats;
     };
-    enum err_code code;             /* out */
-    struct err err;                 /* out */
+    enum err_code code;                           /* out */
+    struct err err;                               /* out */
     void (*done)(struct ledger_request *request); /* may free the request, may submit others */
     void *user;
-    struct ledger_request *next;    /* the ledger's, while submitted */
+    struct ledger_request *next; /* the ledger's, while submitted */
 };
 
 struct ledger;
@@ -234,27 +236,27 @@ struct ledger *ledger_memory_new(struct env *env);
 
 struct ledger_sqlite_options {
     const char *path;
-    bool read_only;                 /* for onced show on a stopped daemon; no lock is taken */
-    bool shared;                    /* no lock file: a short-lived second process (onced token, backup) */
-    size_t batch_max;               /* commands per commit; 0 = default 512 */
-    /* Called from the ledger thread when ledger_poll has something to do. Must be thread-safe (uv_async_send). May be NULL:
-     * then ledger_wait() is used. */
+    bool read_only;   /* for onced show on a stopped daemon; no lock is taken */
+    bool shared;      /* no lock file: a short-lived second process (onced token, backup) */
+    size_t batch_max; /* commands per commit; 0 = default 512 */
+    /* Called from the ledger thread when ledger_poll has something to do. Must be thread-safe (uv_async_send). May be
+     * NULL: then ledger_wait() is used. */
     void (*notify)(void *user);
     void *user;
 };
 
-/* Opens or creates (mode 0600), takes the lock file (path + ".lock"), migrates forward, checks integrity: the whole file
- * at once when it is small (< 16 MiB), else in the background on a second connection; damage found later puts the ledger into a
- * failed state in which every write command ends with ERR_CORRUPT. Errors say what to do: locked by pid N, newer schema, not a
- * database, read-only file, no space, damaged. */
+/* Opens or creates (mode 0600), takes the lock file (path + ".lock"), migrates forward, checks integrity: the whole
+ * file at once when it is small (< 16 MiB), else in the background on a second connection; damage found later puts the
+ * ledger into a failed state in which every write command ends with ERR_CORRUPT. Errors say what to do: locked by pid
+ * N, newer schema, not a database, read-only file, no space, damaged. */
 enum err_code ledger_sqlite_open(const struct ledger_sqlite_options *options, struct env *env, struct ledger **out,
                                  struct err *err);
 
 /* Blocks until something can be polled or timeout_ms has passed; for command-line use without an event loop. */
 void ledger_wait(struct ledger *ledger, int timeout_ms);
 
-/* Online backup of the ledger file at path into a new file (refuses to overwrite), consistent, while a daemon may be writing;
- * the copy is checked before it gets its name. */
+/* Online backup of the ledger file at path into a new file (refuses to overwrite), consistent, while a daemon may be
+ * writing; the copy is checked before it gets its name. */
 enum err_code ledger_sqlite_backup(const char *path, const char *target, struct err *err);
 
 /* Submits and waits: for command-line use and tests. */

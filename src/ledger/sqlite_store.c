@@ -342,8 +342,8 @@ void store_execute(struct store *store, struct ledger_request *request)
 
 /* ---- connection ---- */
 
-/* Before SQLite's first use in the process; later it is refused, which only costs speed: statistics take a lock at every
- * allocation. */
+/* Before SQLite's first use in the process; later it is refused, which only costs speed: statistics take a lock at
+ * every allocation. */
 static void configure_process(void)
 {
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
@@ -385,6 +385,23 @@ static bool has_content(const char *path)
     return stat(path, &st) == 0 && st.st_size > 0;
 }
 
+/* SQLite takes a file of a few bytes for an empty one and would write over it. A journal means that a creation was cut
+ * short, which SQLite undoes. */
+static enum err_code check_beginning(const struct store *store, struct err *err)
+{
+    static const char magic[16] = "SQLite format 3";
+    char head[sizeof magic] = "";
+    char *journal = sqlite3_mprintf("%s-journal", store->path);
+    int fd = open(store->path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, head, sizeof head) : 0;
+    if (n > 0 && memcmp(head, magic, sizeof magic) != 0 && !has_content(journal))
+        err_set(err, ERR_CORRUPT, "%s is not a onced ledger, or its beginning is damaged", store->path);
+    if (fd >= 0)
+        close(fd);
+    sqlite3_free(journal);
+    return err->code;
+}
+
 /* A ledger in a folder where no -shm file can be made can be read as it is, provided that nothing waits in a -wal file.
  */
 static enum err_code connect_immutable(struct store *store, struct err *err)
@@ -412,7 +429,8 @@ static enum err_code connect_read_only(struct store *store, struct err *err)
         return err_set(err, ERR_NOT_FOUND, "there is no ledger at %s", store->path);
     if (store_connect(store->path, SQLITE_OPEN_READONLY, store->name, &store->db, err))
         return err->code;
-    if (sqlite3_exec(store->db, "SELECT 1 FROM sqlite_schema LIMIT 1", NULL, NULL, NULL) != SQLITE_CANTOPEN)
+    int rc = sqlite3_exec(store->db, "SELECT 1 FROM sqlite_schema LIMIT 1", NULL, NULL, NULL) & 0xff;
+    if (rc != SQLITE_CANTOPEN && rc != SQLITE_READONLY)
         return ERR_NONE;
     char *wal = sqlite3_mprintf("%s-wal", store->path);
     bool waits = has_content(wal);
@@ -509,6 +527,8 @@ enum err_code store_open(struct store *store, const struct store_options *option
     store->name = slash ? slash + 1 : store->path;
     arena_init(&store->scratch);
     bool fresh = !options->read_only && !has_content(store->path);
+    if (check_beginning(store, err))
+        goto out;
     if (options->read_only ? connect_read_only(store, err) : connect_writable(store, err))
         goto out;
     if (configure(store, err) || store_migrate(store, env, err))

@@ -13,7 +13,7 @@
 #define STORE_SCHEMA_VERSION 1
 #define STORE_SMALL_BYTES    (16 << 20) /* files up to here are checked whole before they are used */
 #define STORE_CACHE_KIB      12288
-#define STORE_BUSY_MS        5000 /* how long another process may hold the write lock before a batch ends as unavailable */
+#define STORE_BUSY_MS        2000 /* how long another process may hold the write lock before a batch ends as unavailable */
 
 enum store_fault {
     FAULT_NONE,
