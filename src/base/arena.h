@@ -13,7 +13,7 @@ struct arena {
     struct arena_block *block; /* newest block, links to older ones */
     char *next;                /* first free byte of the newest block */
     char *end;
-    size_t bytes;              /* sum of block sizes */
+    size_t bytes; /* sum of block sizes */
 };
 
 /* No memory is taken before the first allocation. */

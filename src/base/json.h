@@ -1,6 +1,6 @@
 /* JSON as onced needs it: strict RFC 8259 reader into an arena that keeps the exact text of numbers, writer, RFC 8785
- * canonical form with exact decimals (design 2.5), JSON Pointer (RFC 6901). No floating point anywhere: identity depends
- * on 9007199254740993 and 9007199254740992 being two numbers and 49, 49.0 and 4.9e1 being one. */
+ * canonical form with exact decimals (design 2.5), JSON Pointer (RFC 6901). No floating point anywhere: identity
+ * depends on 9007199254740993 and 9007199254740992 being two numbers and 49, 49.0 and 4.9e1 being one. */
 #ifndef BASE_JSON_H
 #define BASE_JSON_H
 
@@ -35,11 +35,12 @@ struct json_member {
 };
 
 struct json_limits {
-    size_t bytes_max;  /* of the text */
+    size_t bytes_max;   /* of the text */
     unsigned depth_max; /* nesting of arrays and objects */
-    size_t values_max; /* all values together; bounds memory */
-    /* RFC 8259 only advises against duplicate names; onced refuses them everywhere (design 2.5). true accepts them, in their
-     * order, for judging the grammar alone: look-ups, equality and the canonical form are not defined for such values. */
+    size_t values_max;  /* all values together; bounds memory */
+    /* RFC 8259 only advises against duplicate names; onced refuses them everywhere (design 2.5). true accepts them, in
+     * their order, for judging the grammar alone: look-ups, equality and the canonical form are not defined for such
+     * values. */
     bool duplicates_accepted;
 };
 
@@ -55,7 +56,8 @@ enum err_code json_parse(struct arena *arena, struct str text, const struct json
 
 const char *json_type_name(enum json_type type); /* "null", "boolean", "number", "string", "array", "object" */
 
-/* NULL when value is not an object or has no such member. Linear for small objects, so keep it out of loops over large ones. */
+/* NULL when value is not an object or has no such member. Linear for small objects, so keep it out of loops over large
+ * ones. */
 const struct json *json_get(const struct json *object, const char *name);
 const struct json *json_get_str(const struct json *object, struct str name);
 
@@ -80,13 +82,13 @@ bool json_equal(const struct json *a, const struct json *b);
 
 struct json json_null(void);
 struct json json_bool(bool value);
-struct json json_string(struct str text);                    /* borrows; the absent string gives null */
-struct json json_number(struct str exact_text);              /* borrows; must be valid JSON */
+struct json json_string(struct str text);       /* borrows; the absent string gives null */
+struct json json_number(struct str exact_text); /* borrows; must be valid JSON */
 struct json json_int(struct arena *arena, int64_t value);
-struct json *json_object(struct arena *arena);               /* empty */
-struct json *json_array(struct arena *arena);                /* empty */
-/* Replaces a member of that name or appends; name and value are borrowed (shallow copy of the struct). Amortised growth.
- * Copies of a struct share its items or members: change only one of them afterwards, or json_copy first. */
+struct json *json_object(struct arena *arena); /* empty */
+struct json *json_array(struct arena *arena);  /* empty */
+/* Replaces a member of that name or appends; name and value are borrowed (shallow copy of the struct). Amortised
+ * growth. Copies of a struct share its items or members: change only one of them afterwards, or json_copy first. */
 void json_set(struct arena *arena, struct json *object, struct str name, struct json value);
 void json_remove(struct json *object, struct str name);
 void json_append(struct arena *arena, struct json *array, struct json value);
@@ -103,8 +105,8 @@ void json_write_string(struct buf *buf, struct str text);
 
 /* RFC 8785 layout: members sorted by UTF-16 code units, no white space, shortest escapes; numbers as exact decimals in
  * the layout that ECMAScript would use (digits beyond double precision are kept; "-0" is "0"; 1e400 stays 1e+400).
- * JSON_CANONICAL_VERSION is stored with each fingerprint, so that a change of the form can never turn a replay into a new
- * operation. */
+ * JSON_CANONICAL_VERSION is stored with each fingerprint, so that a change of the form can never turn a replay into a
+ * new operation. */
 #define JSON_CANONICAL_VERSION 1
 void json_canonical(struct buf *buf, const struct json *value);
 /* The canonical text of one number. */
@@ -145,8 +147,8 @@ bool json_pointer_valid(struct str pointer);
 /* Appends "/" + token with "~" and "/" escaped. */
 void json_pointer_add(struct buf *buf, struct str token);
 
-/* The pointers at which a and b differ (leaves, missing members, arrays of different lengths as a whole) in the order of
- * names, at most max of them, in an arena-allocated array. Returns how many. */
+/* The pointers at which a and b differ (leaves, missing members, arrays of different lengths as a whole) in the order
+ * of names, at most max of them, in an arena-allocated array. Returns how many. */
 size_t json_diff(struct arena *arena, const struct json *a, const struct json *b, size_t max, const char ***pointers);
 
 #endif

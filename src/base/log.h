@@ -1,5 +1,5 @@
-/* Structured logs: one JSON object a line on standard error (design 17). Only the edges log (engine, door, daemon, cli);
- * base, core, ledger and adapters return errors. */
+/* Structured logs: one JSON object a line on standard error (design 17). Only the edges log (engine, door, daemon,
+ * cli); base, core, ledger and adapters return errors. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
@@ -12,8 +12,8 @@ void log_set_level(enum log_level level);
 enum log_level log_level(void);
 
 /* Starts a line at a level with an event name; returns 0 when the level is off, and then the other calls do nothing.
- * log_begin … log_text/log_int … log_end; a line is cut at LOG_LINE_MAX bytes. Single-threaded use per line is kept by a
- * thread-local buffer. */
+ * log_begin … log_text/log_int … log_end; a line is cut at LOG_LINE_MAX bytes. Single-threaded use per line is kept by
+ * a thread-local buffer. */
 #define LOG_LINE_MAX 4096
 int log_begin(enum log_level level, const char *event);
 void log_text(const char *name, const char *value); /* NULL value: left out */

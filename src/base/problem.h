@@ -1,4 +1,5 @@
-/* A list of everything that is wrong with a configuration, each with the place: all problems are told at once (design 13). */
+/* A list of everything that is wrong with a configuration, each with the place: all problems are told at once (design
+ * 13). */
 #ifndef BASE_PROBLEM_H
 #define BASE_PROBLEM_H
 
@@ -19,7 +20,7 @@ struct problems {
     struct arena *arena; /* borrowed; holds the texts */
     struct problem *items;
     size_t count, cap;
-    size_t errors;       /* without warnings, kept or not */
+    size_t errors; /* without warnings, kept or not */
 };
 
 void problems_init(struct problems *problems, struct arena *arena);

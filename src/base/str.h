@@ -12,7 +12,7 @@ struct str {
 };
 
 #define STR(literal) ((struct str){(literal), sizeof(literal) - 1})
-#define STR_NONE ((struct str){NULL, 0})
+#define STR_NONE     ((struct str){NULL, 0})
 /* For printf: "%.*s", STR_ARG(s) */
 #define STR_ARG(s) (int)(s).n, (s).p ? (s).p : ""
 

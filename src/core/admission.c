@@ -36,8 +36,8 @@ static bool proven_without_effect(enum state state)
     return state == STATE_FAILED_PERMANENT || state == STATE_REJECTED;
 }
 
-/* Compares the arguments themselves, for fingerprints of different canonical forms. Absent ones (payload dropped) compare
- * equal: then the key alone decides, and an upgrade never makes a second effect (design 2.5, case S43). */
+/* Compares the arguments themselves, for fingerprints of different canonical forms. Absent ones (payload dropped)
+ * compare equal: then the key alone decides, and an upgrade never makes a second effect (design 2.5, case S43). */
 static bool same_values(struct str a, struct str b)
 {
     if (!a.p || !b.p)
@@ -115,8 +115,7 @@ static struct admission_result meet(struct admission *admission, const struct ad
     /* Mismatch before status (case S62): "busy, retry" would invite a wrong replay. */
     if (!same && admission->on_mismatch == MISMATCH_CONFLICT)
         return verdict(VERDICT_CONFLICT, existing);
-    struct admission_result result =
-        verdict(state_terminal(existing->state) ? VERDICT_REPLAY : VERDICT_JOIN, existing);
+    struct admission_result result = verdict(state_terminal(existing->state) ? VERDICT_REPLAY : VERDICT_JOIN, existing);
     result.other_arguments = !same;
     return result;
 }
@@ -126,8 +125,8 @@ static struct admission_result meet_tombstone(struct admission *admission, const
     const struct tombstone *stone = facts->tombstone;
     const struct operation *op = admission->op;
     struct admission_result result = {.verdict = VERDICT_EXPIRED, .tombstone = stone};
-    bool same = digest_equal(&op->fingerprint, &stone->fingerprint) ||
-                op->canonical_version != stone->canonical_version;
+    bool same =
+        digest_equal(&op->fingerprint, &stone->fingerprint) || op->canonical_version != stone->canonical_version;
     if (!admission->share_with_tenant && !text_equal(op->principal, stone->principal))
         result.verdict = VERDICT_NOT_SHARED;
     else if (!same && proven_without_effect(stone->state))
@@ -137,8 +136,8 @@ static struct admission_result meet_tombstone(struct admission *admission, const
     return result;
 }
 
-/* 2.8: the named operation must be the one that the call would have joined: same tool and base key (also along a chain of
- * repeats), or without any key the same principal's same arguments. */
+/* 2.8: the named operation must be the one that the call would have joined: same tool and base key (also along a chain
+ * of repeats), or without any key the same principal's same arguments. */
 static bool repeat_names_ours(const struct admission *admission, const struct operation *named)
 {
     const struct operation *op = admission->op;
@@ -170,7 +169,8 @@ static const struct operation *repeat_to_join(const struct admission *admission,
     return NULL;
 }
 
-struct admission_result admission_decide(struct admission *admission, const struct admission_facts *facts, int64_t now_ms)
+struct admission_result admission_decide(struct admission *admission, const struct admission_facts *facts,
+                                         int64_t now_ms)
 {
     const struct operation *op = admission->op;
     if (op->repeat_of) {

@@ -1,33 +1,35 @@
-/* Admission: which verdict a call gets, given what the ledger knows (design 2.4, 2.7, 2.8, 2.9, 4). The ledger collects the
- * facts and carries out the verdict in one transaction; the decision itself is here, pure. */
+/* Admission: which verdict a call gets, given what the ledger knows (design 2.4, 2.7, 2.8, 2.9, 4). The ledger collects
+ * the facts and carries out the verdict in one transaction; the decision itself is here, pure. */
 #ifndef CORE_ADMISSION_H
 #define CORE_ADMISSION_H
 
 #include "core/operation.h"
 
 #define ADMISSION_CANDIDATES_MAX 8
-#define ADMISSION_DISTINCT_MAX 8
+#define ADMISSION_DISTINCT_MAX   8
 
 struct admission {
-    struct operation *op;          /* the new operation as it would be inserted; admission_decide may set key_version, previous */
+    struct operation
+        *op; /* the new operation as it would be inserted; admission_decide may set key_version, previous */
     /* rules of the tool at this moment */
     enum on_mismatch on_mismatch;
-    bool share_with_tenant;        /* 2.4, resolved for the key source */
+    bool share_with_tenant; /* 2.4, resolved for the key source */
     int64_t repeat_window_ms;
-    bool hold_in_doubt;            /* 2.9 applies */
+    bool hold_in_doubt;                                /* 2.9 applies */
     const char *distinct_from[ADMISSION_DISTINCT_MAX]; /* operation ids that the caller declares to be other intents */
     size_t distinct_count;
-    const char *new_version_of;    /* operator's retry of a closed operation: opens the next version; else NULL */
+    const char *new_version_of; /* operator's retry of a closed operation: opens the next version; else NULL */
 };
 
 struct admission_facts {
-    const struct operation *by_key;     /* highest key_version under (tenant, tool, key_hash), or NULL */
-    const struct tombstone *tombstone;  /* the same when only a tombstone is left */
-    const struct operation *named;      /* the operation that repeat_of names in this tenant, or NULL */
+    const struct operation *by_key;    /* highest key_version under (tenant, tool, key_hash), or NULL */
+    const struct tombstone *tombstone; /* the same when only a tombstone is left */
+    const struct operation *named;     /* the operation that repeat_of names in this tenant, or NULL */
     /* newest first: same tenant, tool, principal, fingerprint. Asked for only when admission_wants_repeats() */
     const struct operation *repeats[ADMISSION_CANDIDATES_MAX];
     size_t repeat_count;
-    /* oldest first: same tenant, tool, principal, unknown_outcome or (in flight and orphaned). Only when hold_in_doubt */
+    /* oldest first: same tenant, tool, principal, unknown_outcome or (in flight and orphaned). Only when hold_in_doubt
+     */
     const struct operation *in_doubt[ADMISSION_CANDIDATES_MAX];
     size_t in_doubt_count;
 };
@@ -47,16 +49,17 @@ const char *verdict_name(enum verdict verdict);
 
 struct admission_result {
     enum verdict verdict;
-    const struct operation *existing;   /* JOIN, REPLAY, CONFLICT, NOT_SHARED, HELD, REPEAT_OPEN; of the facts */
-    const struct tombstone *tombstone;  /* EXPIRED, or CONFLICT and NOT_SHARED against a tombstone */
-    bool other_arguments;               /* replayed although the arguments differ (on_mismatch: replay) */
+    const struct operation *existing;  /* JOIN, REPLAY, CONFLICT, NOT_SHARED, HELD, REPEAT_OPEN; of the facts */
+    const struct tombstone *tombstone; /* EXPIRED, or CONFLICT and NOT_SHARED against a tombstone */
+    bool other_arguments;              /* replayed although the arguments differ (on_mismatch: replay) */
 };
 
 bool admission_wants_repeats(const struct admission *admission);
-/* Whether a candidate can matter, for ledgers: what fails these need not be among the facts, so that the candidates that
- * do matter are never crowded out. joins: of facts.repeats. doubts: of facts.in_doubt. */
+/* Whether a candidate can matter, for ledgers: what fails these need not be among the facts, so that the candidates
+ * that do matter are never crowded out. joins: of facts.repeats. doubts: of facts.in_doubt. */
 bool admission_joins(const struct admission *admission, const struct operation *other, int64_t now_ms);
 bool admission_doubts(const struct admission *admission, const struct operation *other);
-struct admission_result admission_decide(struct admission *admission, const struct admission_facts *facts, int64_t now_ms);
+struct admission_result admission_decide(struct admission *admission, const struct admission_facts *facts,
+                                         int64_t now_ms);
 
 #endif

@@ -54,8 +54,9 @@ enum err_code identity_parse_header(struct str value, struct arena *arena, const
             out[n++] = value.p[i];
         }
         if (i + 1 != value.n)
-            return err_set(err, ERR_INVALID, i == value.n ? "Idempotency-Key: the closing quote is missing"
-                                                          : "Idempotency-Key: nothing may follow the closing quote");
+            return err_set(err, ERR_INVALID,
+                           i == value.n ? "Idempotency-Key: the closing quote is missing"
+                                        : "Idempotency-Key: nothing may follow the closing quote");
     } else {
         memcpy(out, value.p ? value.p : "", value.n);
         n = value.n;
@@ -73,8 +74,11 @@ static enum err_code check_coordinates(const struct call *call, struct err *err)
 {
     const struct {
         const char *name, *value;
-    } given[] = {{"workflow", call->workflow}, {"run_id", call->run},   {"step_id", call->step},
-                 {"session_id", call->session}, {"call_id", call->call}};
+    } given[] = {{"workflow", call->workflow},
+                 {"run_id", call->run},
+                 {"step_id", call->step},
+                 {"session_id", call->session},
+                 {"call_id", call->call}};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
         const char *value = given[i].value;
         if (!value)
@@ -94,7 +98,8 @@ static void refuse_argument(struct arena *arena, struct identity_error *why, con
     if (why->error_count > 0)
         return;
     why->errors = arena_zero(arena, sizeof *why->errors);
-    *why->errors = (struct schema_error){.pointer = "", .message = arena_copy_text(arena, err->text), .keyword = "normalize"};
+    *why->errors =
+        (struct schema_error){.pointer = "", .message = arena_copy_text(arena, err->text), .keyword = "normalize"};
     why->error_count = 1;
 }
 
@@ -117,8 +122,7 @@ static enum err_code make_effective(const struct call *call, const struct tool *
         return err_set(err, ERR_INVALID, "%s", local.text);
     }
     if (tool->input_schema) {
-        enum err_code code =
-            schema_validate(tool->input_schema, arena, value, &why->errors, &why->error_count, &local);
+        enum err_code code = schema_validate(tool->input_schema, arena, value, &why->errors, &why->error_count, &local);
         if (code) {
             refuse_argument(arena, why, &local);
             return err_set(err, ERR_INVALID, "%s", local.text);
@@ -194,9 +198,9 @@ static enum err_code business_key(const struct tool *tool, const struct json *ef
 }
 
 /* 2.2: the first source that yields a key wins. */
-static enum err_code derive_key(const struct call *call, const struct tool *tool, struct str secret, struct arena *arena,
-                                const struct json *effective, struct operation *op, struct identity_error *why,
-                                struct err *err)
+static enum err_code derive_key(const struct call *call, const struct tool *tool, struct str secret,
+                                struct arena *arena, const struct json *effective, struct operation *op,
+                                struct identity_error *why, struct err *err)
 {
     if (call->idempotency_key) {
         why->refusal = REFUSAL_KEY_INVALID;
@@ -224,8 +228,8 @@ static enum err_code derive_key(const struct call *call, const struct tool *tool
         return ERR_NONE;
     }
     if (call->call) {
-        struct str parts[] = {str_of(call->tenant), str_of(call->principal), str_of(call->session), str_of(call->run),
-                              str_of(call->call), str_of(tool->name)};
+        struct str parts[] = {str_of(call->tenant), str_of(call->principal), str_of(call->session),
+                              str_of(call->run),    str_of(call->call),      str_of(tool->name)};
         struct digest digest = digest_parts_keyed(secret, parts, sizeof parts / sizeof *parts);
         op->key_source = KEY_SOURCE_CALL;
         op->key = hex_key(arena, "call", &digest);
@@ -253,9 +257,7 @@ static const char *make_provider_key(struct arena *arena, const struct provider 
         if (provider->key_bytes_max && provider->key_bytes_max < strlen(id))
             key = arena_copy_text(arena, hex);
         break;
-    case KEY_FORMAT_HEX:
-        key = arena_copy_text(arena, hex);
-        break;
+    case KEY_FORMAT_HEX: key = arena_copy_text(arena, hex); break;
     case KEY_FORMAT_UUID: /* RFC 9562 version 8: bits of our own making */
         return arena_printf(arena, "%.8s-%.4s-8%.3s-%c%.3s-%.12s", hex, hex + 8, hex + 13,
                             "89ab"[(digest.b[8] >> 4) & 3], hex + 17, hex + 20);
@@ -271,8 +273,8 @@ static void fill_admission(const struct call *call, const struct tool *tool, str
     *admission = (struct admission){
         .op = op,
         .on_mismatch = tool->on_mismatch,
-        .share_with_tenant = tool->share == SHARE_TENANT ||
-                             (tool->share == SHARE_DEFAULT && op->key_source == KEY_SOURCE_BUSINESS),
+        .share_with_tenant =
+            tool->share == SHARE_TENANT || (tool->share == SHARE_DEFAULT && op->key_source == KEY_SOURCE_BUSINESS),
         .repeat_window_ms = tool->repeat_window_ms,
         .hold_in_doubt = tool->in_doubt == IN_DOUBT_HOLD,
         .distinct_count = call->distinct_count,

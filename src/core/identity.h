@@ -7,25 +7,25 @@
 /* A call as it came through a door. All texts are borrowed. */
 struct call {
     const char *tenant, *principal;
-    const struct json *arguments;       /* NULL: an empty object */
-    const char *idempotency_key;        /* from the deterministic layer, NULL = none */
+    const struct json *arguments;                       /* NULL: an empty object */
+    const char *idempotency_key;                        /* from the deterministic layer, NULL = none */
     const char *workflow, *run, *step, *session, *call; /* NULL = not given */
     const char *trace;
-    const char *repeat_of;              /* operation id */
+    const char *repeat_of; /* operation id */
     const char *distinct_from[ADMISSION_DISTINCT_MAX];
     size_t distinct_count;
-    int64_t not_before_ms;              /* 0 = at once */
+    int64_t not_before_ms; /* 0 = at once */
 };
 
-#define CALL_COORDINATE_BYTES_MAX 256   /* of run, step, session, … */
+#define CALL_COORDINATE_BYTES_MAX 256 /* of run, step, session, … */
 
 /* Why a call was refused before admission; doors choose their status by it. */
 enum refusal {
     REFUSAL_NONE,
-    REFUSAL_KEY_MISSING,   /* identity: caller and no key: 400 */
-    REFUSAL_KEY_INVALID,   /* unusable key or coordinate: 400, never a silent downgrade (case S59) */
-    REFUSAL_ARGUMENTS,     /* schema or normaliser: 422 with errors */
-    REFUSAL_KEY_COMPONENT  /* business key component missing or null: 422 */
+    REFUSAL_KEY_MISSING,  /* identity: caller and no key: 400 */
+    REFUSAL_KEY_INVALID,  /* unusable key or coordinate: 400, never a silent downgrade (case S59) */
+    REFUSAL_ARGUMENTS,    /* schema or normaliser: 422 with errors */
+    REFUSAL_KEY_COMPONENT /* business key component missing or null: 422 */
 };
 
 struct identity_error {
@@ -35,8 +35,8 @@ struct identity_error {
 };
 
 /* Fills the identity part of *op (id must be set: provider key and repeat keys derive from it) and of *admission
- * (admission->op = op). Texts go to arena. effective receives the effective arguments. secret is the ledger's. ERR_INVALID
- * with *why filled. */
+ * (admission->op = op). Texts go to arena. effective receives the effective arguments. secret is the ledger's.
+ * ERR_INVALID with *why filled. */
 enum err_code identity_derive(const struct call *call, const struct tool *tool, struct str secret, struct arena *arena,
                               struct operation *op, struct admission *admission, const struct json **effective,
                               struct identity_error *why, struct err *err);

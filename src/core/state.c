@@ -60,8 +60,7 @@ static const unsigned moves[STATE_COUNT] = {
 };
 
 /* Evidence of an effect corrects a state that said "no effect" (design 3.4). */
-static const unsigned evidence_moves =
-    TO(STATE_FAILED_RETRYABLE) | TO(STATE_FAILED_PERMANENT) | TO(STATE_REJECTED);
+static const unsigned evidence_moves = TO(STATE_FAILED_RETRYABLE) | TO(STATE_FAILED_PERMANENT) | TO(STATE_REJECTED);
 
 bool state_may_move(enum state from, enum state to, bool evidence)
 {

@@ -41,8 +41,8 @@ static void check(const struct operation *op)
 {
     bool no_effect = op->state == STATE_FAILED_RETRYABLE || op->state == STATE_FAILED_PERMANENT ||
                      op->state == STATE_REJECTED || op->state == STATE_PLANNED || op->state == STATE_PENDING_DISPATCH;
-    assert(!(no_effect && op->may_have_applied));                                  /* 3.2 */
-    assert(!(op->state == STATE_REJECTED && op->attempts > 0));                    /* nothing was ever sent */
+    assert(!(no_effect && op->may_have_applied));               /* 3.2 */
+    assert(!(op->state == STATE_REJECTED && op->attempts > 0)); /* nothing was ever sent */
     assert(state_terminal(op->state) == (op->completed_ms != 0));
     assert(!(op->state == STATE_UNKNOWN_OUTCOME && op->unknown_since_ms == 0));
 }
@@ -207,7 +207,8 @@ bool step_may_resend(const struct operation *op, const struct tool *tool, int64_
     if (op->attempts >= (int)tool->retry.attempts_max)
         return false;
     /* The provider's definite word under this key will be the same word again. */
-    if (op->reason == REASON_PROVIDER_REFUSED || op->reason == REASON_WRONG_OBJECT || op->reason == REASON_NEEDS_OPERATOR)
+    if (op->reason == REASON_PROVIDER_REFUSED || op->reason == REASON_WRONG_OBJECT ||
+        op->reason == REASON_NEEDS_OPERATOR)
         return false;
     bool by_key = tool->class == CLASS_INTERNAL_WRITE || tool->idempotent_by == IDEMPOTENT_BY_KEY;
     return !by_key || now_ms - op->first_sent_ms < tool->provider->key_retention_ms;
@@ -267,8 +268,7 @@ static void become_unknown(struct ctx *c, enum cause cause, enum reason reason, 
         delay = c->in->finding.retry_after_ms > 0 ? c->in->finding.retry_after_ms : backoff(c);
         op->retries++;
         break;
-    case STRATEGY_LOOKUP: /* presence is proof at once: the first look needs no delay */
-        break;
+    case STRATEGY_LOOKUP: /* presence is proof at once: the first look needs no delay */ break;
     case STRATEGY_WEBHOOK:
     case STRATEGY_MANUAL:
         op->reason = REASON_NEEDS_OPERATOR;
@@ -343,8 +343,8 @@ static void not_processed(struct ctx *c, bool doubt)
     fail_retryable(c, CAUSE_ANSWER, REASON_THROTTLED, delay, finding->detail);
 }
 
-/* A success after a re-send proves at least one effect. Where a look-up exists it counts them (case S65): a provider may
- * have ignored its own key. */
+/* A success after a re-send proves at least one effect. Where a look-up exists it counts them (case S65): a provider
+ * may have ignored its own key. */
 static void success_after_doubt(struct ctx *c)
 {
     struct operation *op = c->op;
@@ -383,12 +383,8 @@ static void call_answer(struct ctx *c)
         move(c, CAUSE_ANSWER, STATE_ACKNOWLEDGED, REASON_ACCEPTED, finding->detail);
         wake_at(op, c->in->now_ms + lookup_delay(c));
         break;
-    case OUTCOME_NOT_SENT:
-        not_sent(c, doubt);
-        break;
-    case OUTCOME_NOT_PROCESSED:
-        not_processed(c, doubt);
-        break;
+    case OUTCOME_NOT_SENT: not_sent(c, doubt); break;
+    case OUTCOME_NOT_PROCESSED: not_processed(c, doubt); break;
     case OUTCOME_REFUSED:
         if (doubt)
             become_unknown(c, CAUSE_ANSWER, reason, finding->detail);
@@ -404,9 +400,7 @@ static void call_answer(struct ctx *c)
     case OUTCOME_TIMEOUT:
     case OUTCOME_CONNECTION_LOST:
     case OUTCOME_UNREADABLE:
-    case OUTCOME_LOST:
-        become_unknown(c, CAUSE_ANSWER, reason, finding->detail);
-        break;
+    case OUTCOME_LOST: become_unknown(c, CAUSE_ANSWER, reason, finding->detail); break;
     case OUTCOME_OPEN: /* the rest belongs to look-ups: a broken adapter must not close anything */
     case OUTCOME_FOUND:
     case OUTCOME_SEVERAL:
@@ -415,9 +409,7 @@ static void call_answer(struct ctx *c)
     case OUTCOME_PENDING:
     case OUTCOME_FAILED_THERE:
     case OUTCOME_MORE:
-    case OUTCOME_COUNT:
-        become_unknown(c, CAUSE_ANSWER, REASON_UNREADABLE_ANSWER, "the adapter gave no outcome");
-        break;
+    case OUTCOME_COUNT: become_unknown(c, CAUSE_ANSWER, REASON_UNREADABLE_ANSWER, "the adapter gave no outcome"); break;
     }
 }
 
@@ -472,12 +464,8 @@ static void lookup_while_unknown(struct ctx *c)
     struct operation *op = c->op;
     const struct finding *finding = &c->in->finding;
     switch (finding->outcome) {
-    case OUTCOME_FOUND:
-        succeed(c, CAUSE_LOOKUP, REASON_RECONCILED, finding->detail);
-        break;
-    case OUTCOME_SEVERAL:
-        several(c);
-        break;
+    case OUTCOME_FOUND: succeed(c, CAUSE_LOOKUP, REASON_RECONCILED, finding->detail); break;
+    case OUTCOME_SEVERAL: several(c); break;
     case OUTCOME_PENDING:
         take_result(op, finding);
         move(c, CAUSE_LOOKUP, STATE_ACKNOWLEDGED, REASON_ACCEPTED, finding->detail);
@@ -491,9 +479,7 @@ static void lookup_while_unknown(struct ctx *c)
         incident(c, INCIDENT_WRONG_OBJECT, finding->detail);
         give_to_operator(c, CAUSE_LOOKUP, finding->detail);
         break;
-    case OUTCOME_ABSENT:
-        absent_while_unknown(c);
-        break;
+    case OUTCOME_ABSENT: absent_while_unknown(c); break;
     default: /* every other word is cannot_tell (7.1) */
         op->absent_count = 0;
         look_again(c, finding->detail ? finding->detail : "the look-up could not tell");
@@ -507,12 +493,8 @@ static void lookup_while_acknowledged(struct ctx *c)
     const struct finding *finding = &c->in->finding;
     bool verifying = op->reason == REASON_VERIFYING;
     switch (finding->outcome) {
-    case OUTCOME_FOUND:
-        succeed(c, CAUSE_LOOKUP, verifying ? REASON_NONE : REASON_RECONCILED, finding->detail);
-        break;
-    case OUTCOME_SEVERAL:
-        several(c);
-        break;
+    case OUTCOME_FOUND: succeed(c, CAUSE_LOOKUP, verifying ? REASON_NONE : REASON_RECONCILED, finding->detail); break;
+    case OUTCOME_SEVERAL: several(c); break;
     case OUTCOME_FAILED_THERE:
     case OUTCOME_WRONG_OBJECT:
         if (finding->outcome == OUTCOME_WRONG_OBJECT)
@@ -561,26 +543,18 @@ static void lookup_while_closed(struct ctx *c)
 static void lookup_answer(struct ctx *c)
 {
     switch (c->op->state) {
-    case STATE_UNKNOWN_OUTCOME:
-        lookup_while_unknown(c);
-        break;
-    case STATE_ACKNOWLEDGED:
-        lookup_while_acknowledged(c);
-        break;
+    case STATE_UNKNOWN_OUTCOME: lookup_while_unknown(c); break;
+    case STATE_ACKNOWLEDGED: lookup_while_acknowledged(c); break;
     case STATE_COMPLETED_SUCCESS:
     case STATE_COMPLETED_NOOP:
     case STATE_FAILED_PERMANENT:
     case STATE_REJECTED:
-    case STATE_COMPENSATED:
-        lookup_while_closed(c);
-        break;
+    case STATE_COMPENSATED: lookup_while_closed(c); break;
     case STATE_PLANNED:
     case STATE_PENDING_DISPATCH:
     case STATE_DISPATCHED:
     case STATE_FAILED_RETRYABLE:
-    case STATE_COMPENSATING:
-        note(c, CAUSE_LOOKUP, c->op->state, "a look-up answered that nobody waits for");
-        break;
+    case STATE_COMPENSATING: note(c, CAUSE_LOOKUP, c->op->state, "a look-up answered that nobody waits for"); break;
     }
 }
 
@@ -626,12 +600,8 @@ static void lookup_begin(struct ctx *c)
 static void wake_unknown(struct ctx *c)
 {
     switch (next_strategy(c->op, c->tool, c->in->now_ms)) {
-    case STRATEGY_RESEND:
-        c->fx->action = ACTION_SEND;
-        break;
-    case STRATEGY_LOOKUP:
-        c->fx->action = ACTION_LOOKUP;
-        break;
+    case STRATEGY_RESEND: c->fx->action = ACTION_SEND; break;
+    case STRATEGY_LOOKUP: c->fx->action = ACTION_LOOKUP; break;
     case STRATEGY_WEBHOOK:
     case STRATEGY_MANUAL:
         if (c->op->reason == REASON_NEEDS_OPERATOR)
@@ -677,21 +647,15 @@ static void wake(struct ctx *c)
         else
             c->fx->action = ACTION_SEND;
         break;
-    case STATE_DISPATCHED: /* the lease ended */
-        owner_gone(c);
-        break;
-    case STATE_ACKNOWLEDGED:
-        wake_acknowledged(c);
-        break;
+    case STATE_DISPATCHED: /* the lease ended */ owner_gone(c); break;
+    case STATE_ACKNOWLEDGED: wake_acknowledged(c); break;
     case STATE_FAILED_RETRYABLE:
         if (time_is_up(c) && op->reason != REASON_OPERATOR)
             fail(c, CAUSE_TIMER, REASON_TIME_EXHAUSTED, "not done within the tool's total time");
         else
             c->fx->action = ACTION_SEND;
         break;
-    case STATE_UNKNOWN_OUTCOME:
-        wake_unknown(c);
-        break;
+    case STATE_UNKNOWN_OUTCOME: wake_unknown(c); break;
     case STATE_COMPLETED_SUCCESS:
     case STATE_COMPLETED_NOOP:
     case STATE_FAILED_PERMANENT:
@@ -704,8 +668,7 @@ static void wake(struct ctx *c)
         else
             schedule_closed(c), c->fx->changed = true;
         break;
-    case STATE_COMPENSATING:
-        break;
+    case STATE_COMPENSATING: break;
     }
 }
 
@@ -737,17 +700,19 @@ static enum err_code resolve(struct ctx *c, struct err *err)
     struct operation *op = c->op;
     bool open_doubt = op->state == STATE_UNKNOWN_OUTCOME || op->state == STATE_ACKNOWLEDGED;
     if (c->in->happened) {
-        bool said_no_effect = op->state == STATE_FAILED_PERMANENT || op->state == STATE_FAILED_RETRYABLE ||
-                              op->state == STATE_REJECTED;
+        bool said_no_effect =
+            op->state == STATE_FAILED_PERMANENT || op->state == STATE_FAILED_RETRYABLE || op->state == STATE_REJECTED;
         if (!open_doubt && !said_no_effect)
-            return err_set(err, ERR_CONFLICT, "the operation is %s: there is nothing to resolve", state_name(op->state));
+            return err_set(err, ERR_CONFLICT, "the operation is %s: there is nothing to resolve",
+                           state_name(op->state));
         if (said_no_effect)
             incident(c, INCIDENT_LATE_LANDING, c->in->note);
         succeed(c, CAUSE_OPERATOR, said_no_effect ? REASON_LATE_LANDING : REASON_OPERATOR, c->in->note);
         return ERR_NONE;
     }
     if (!open_doubt)
-        return err_set(err, ERR_CONFLICT, "the operation is %s: only an unknown or acknowledged outcome can be declared absent",
+        return err_set(err, ERR_CONFLICT,
+                       "the operation is %s: only an unknown or acknowledged outcome can be declared absent",
                        state_name(op->state));
     start_watch(op);
     op->may_have_applied = false;
@@ -774,9 +739,9 @@ static enum err_code retry(struct ctx *c, struct err *err)
     switch (op->state) {
     case STATE_PENDING_DISPATCH:
     case STATE_FAILED_RETRYABLE:
-    case STATE_ACKNOWLEDGED:
-        break;
-    case STATE_UNKNOWN_OUTCOME: /* looks and re-sends start over with all their time; re-sends stay bound to the contract */
+    case STATE_ACKNOWLEDGED: break;
+    case STATE_UNKNOWN_OUTCOME: /* looks and re-sends start over with all their time; re-sends stay bound to the
+                                   contract */
         op->unknown_since_ms = c->in->now_ms;
         op->absent_count = 0;
         break;
@@ -802,11 +767,10 @@ static enum err_code cancel(struct ctx *c, struct err *err)
     struct operation *op = c->op;
     switch (op->state) {
     case STATE_PLANNED:
-    case STATE_PENDING_DISPATCH:
-        end(c, CAUSE_CANCEL, STATE_REJECTED, REASON_CANCELLED, c->in->note);
-        return ERR_NONE;
+    case STATE_PENDING_DISPATCH: end(c, CAUSE_CANCEL, STATE_REJECTED, REASON_CANCELLED, c->in->note); return ERR_NONE;
     case STATE_FAILED_RETRYABLE:
-        end(c, CAUSE_CANCEL, op->attempts == 0 ? STATE_REJECTED : STATE_FAILED_PERMANENT, REASON_CANCELLED, c->in->note);
+        end(c, CAUSE_CANCEL, op->attempts == 0 ? STATE_REJECTED : STATE_FAILED_PERMANENT, REASON_CANCELLED,
+            c->in->note);
         return ERR_NONE;
     case STATE_DISPATCHED:
     case STATE_ACKNOWLEDGED:
@@ -818,8 +782,7 @@ static enum err_code cancel(struct ctx *c, struct err *err)
     case STATE_FAILED_PERMANENT:
     case STATE_REJECTED:
     case STATE_COMPENSATING:
-    case STATE_COMPENSATED:
-        break;
+    case STATE_COMPENSATED: break;
     }
     return err_set(err, ERR_CONFLICT, "the operation is %s already", state_name(op->state));
 }
@@ -836,9 +799,7 @@ static void evidence(struct ctx *c)
     }
     switch (op->state) {
     case STATE_UNKNOWN_OUTCOME:
-    case STATE_ACKNOWLEDGED:
-        succeed(c, CAUSE_EVIDENCE, REASON_RECONCILED, finding->detail);
-        break;
+    case STATE_ACKNOWLEDGED: succeed(c, CAUSE_EVIDENCE, REASON_RECONCILED, finding->detail); break;
     case STATE_FAILED_RETRYABLE:
     case STATE_FAILED_PERMANENT:
     case STATE_REJECTED:
@@ -868,12 +829,8 @@ enum err_code step(struct operation *op, const struct tool *tool, const struct s
     enum err_code code = ERR_NONE;
     *effects = (struct step_effects){.action = ACTION_NONE};
     switch (in->kind) {
-    case STEP_DISPATCH:
-        dispatch(&c);
-        break;
-    case STEP_HOLD:
-        hold(&c);
-        break;
+    case STEP_DISPATCH: dispatch(&c); break;
+    case STEP_HOLD: hold(&c); break;
     case STEP_ANSWER:
         if (op->state != STATE_DISPATCHED)
             evidence(&c);
@@ -884,9 +841,7 @@ enum err_code step(struct operation *op, const struct tool *tool, const struct s
         else
             become_unknown(&c, CAUSE_ANSWER, REASON_TOOL_MISSING, in->finding.detail);
         break;
-    case STEP_LOOKUP_BEGIN:
-        lookup_begin(&c);
-        break;
+    case STEP_LOOKUP_BEGIN: lookup_begin(&c); break;
     case STEP_LOOKUP_ANSWER:
         if (tool)
             lookup_answer(&c);
@@ -899,21 +854,11 @@ enum err_code step(struct operation *op, const struct tool *tool, const struct s
         else
             wake_without_tool(&c);
         break;
-    case STEP_OWNER_GONE:
-        owner_gone(&c);
-        break;
-    case STEP_RESOLVE:
-        code = resolve(&c, err);
-        break;
-    case STEP_RETRY:
-        code = retry(&c, err);
-        break;
-    case STEP_CANCEL:
-        code = cancel(&c, err);
-        break;
-    case STEP_EVIDENCE:
-        evidence(&c);
-        break;
+    case STEP_OWNER_GONE: owner_gone(&c); break;
+    case STEP_RESOLVE: code = resolve(&c, err); break;
+    case STEP_RETRY: code = retry(&c, err); break;
+    case STEP_CANCEL: code = cancel(&c, err); break;
+    case STEP_EVIDENCE: evidence(&c); break;
     }
     if (effects->changed) {
         op->rev++;

@@ -1,5 +1,6 @@
-/* The life of an operation: event in, effects out (design 14.2). Pure: no clock, no I/O, no randomness of its own. The engine,
- * the simulator and the fuzzers run this one function; everything that ever changes an operation's state goes through it.
+/* The life of an operation: event in, effects out (design 14.2). Pure: no clock, no I/O, no randomness of its own. The
+ * engine, the simulator and the fuzzers run this one function; everything that ever changes an operation's state goes
+ * through it.
  *
  *            admitted                       answer: success ───────────────────────────► completed_success
  *               │                          ┌─────────────────────────────► failed_permanent   ▲  (no effect proven)
@@ -23,7 +24,7 @@ enum step_kind {
     STEP_RESOLVE,       /* an operator states evidence */
     STEP_RETRY,         /* an operator wants it tried again now */
     STEP_CANCEL,
-    STEP_EVIDENCE       /* an answer came in after somebody else moved the operation */
+    STEP_EVIDENCE /* an answer came in after somebody else moved the operation */
 };
 
 /* What an attempt told. Texts are borrowed and end up in the operation. */
@@ -40,44 +41,44 @@ struct finding {
 struct step_input {
     enum step_kind kind;
     int64_t now_ms;
-    uint64_t random;            /* for jitter */
-    const char *owner;          /* this incarnation */
-    int64_t lease_ms;           /* attempts get a lease of this length */
-    int attempt;                /* number of the attempt concerned; 0 = none */
-    struct finding finding;     /* ANSWER, LOOKUP_ANSWER, EVIDENCE */
-    enum reason hold_reason;    /* HOLD */
+    uint64_t random;         /* for jitter */
+    const char *owner;       /* this incarnation */
+    int64_t lease_ms;        /* attempts get a lease of this length */
+    int attempt;             /* number of the attempt concerned; 0 = none */
+    struct finding finding;  /* ANSWER, LOOKUP_ANSWER, EVIDENCE */
+    enum reason hold_reason; /* HOLD */
     int64_t hold_until_ms;
     /* RESOLVE, RETRY, CANCEL */
     const char *actor, *note;
-    bool happened;              /* RESOLVE */
-    bool allow_retry;           /* RESOLVE with !happened: try again, else close */
+    bool happened;    /* RESOLVE */
+    bool allow_retry; /* RESOLVE with !happened: try again, else close */
 };
 
 enum step_action {
-    ACTION_NONE,    /* persist (if changed) and wait for wake_at */
-    ACTION_SEND,    /* wants to be sent: answer with STEP_DISPATCH or STEP_HOLD */
-    ACTION_LOOKUP,  /* wants a look-up: answer with STEP_LOOKUP_BEGIN */
-    ACTION_EXPIRE   /* payload may be dropped: replace by the tombstone */
+    ACTION_NONE,   /* persist (if changed) and wait for wake_at */
+    ACTION_SEND,   /* wants to be sent: answer with STEP_DISPATCH or STEP_HOLD */
+    ACTION_LOOKUP, /* wants a look-up: answer with STEP_LOOKUP_BEGIN */
+    ACTION_EXPIRE  /* payload may be dropped: replace by the tombstone */
 };
 
-#define STEP_EVENTS_MAX 3
+#define STEP_EVENTS_MAX    3
 #define STEP_INCIDENTS_MAX 2
 
 struct step_effects {
-    bool changed;               /* the operation was changed, rev is raised: persist with CAS */
+    bool changed; /* the operation was changed, rev is raised: persist with CAS */
     struct event events[STEP_EVENTS_MAX];
     size_t event_count;
     struct {
         enum incident_kind kind;
-        const char *note;       /* static or borrowed from the input */
+        const char *note; /* static or borrowed from the input */
     } incidents[STEP_INCIDENTS_MAX];
     size_t incident_count;
     enum step_action action;
 };
 
-/* Moves *op (whose texts stay borrowed). tool NULL: the registry no longer has it; then only human actions, owner-gone and
- * expiry do anything. Refusals (ERR_CONFLICT with a text for people) come from RESOLVE, RETRY and CANCEL only; *op is
- * unchanged then. The caller persists op when effects->changed and acts only after the commit. */
+/* Moves *op (whose texts stay borrowed). tool NULL: the registry no longer has it; then only human actions, owner-gone
+ * and expiry do anything. Refusals (ERR_CONFLICT with a text for people) come from RESOLVE, RETRY and CANCEL only; *op
+ * is unchanged then. The caller persists op when effects->changed and acts only after the commit. */
 enum err_code step(struct operation *op, const struct tool *tool, const struct step_input *in,
                    struct step_effects *effects, struct err *err);
 

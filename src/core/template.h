@@ -23,9 +23,9 @@ void template_free(struct template *template);
 /* The text that it was made from. */
 const char *template_text(const struct template *template);
 
-/* Appends the filled text. A place whose value is missing or null is refused by name ("order_id is missing", "order_id is
- * null"), ERR_INVALID; so is an object or array, and with TEMPLATE_PATH an empty text, "." and "..", which would name
- * another resource. Literal text is never escaped. *out may hold the parts before the refused one. */
+/* Appends the filled text. A place whose value is missing or null is refused by name ("order_id is missing", "order_id
+ * is null"), ERR_INVALID; so is an object or array, and with TEMPLATE_PATH an empty text, "." and "..", which would
+ * name another resource. Literal text is never escaped. *out may hold the parts before the refused one. */
 enum err_code template_fill(const struct template *template, const struct json *values, enum template_escape escape,
                             struct buf *out, struct err *err);
 

@@ -1,6 +1,6 @@
-/* What the registry says about a tool and its provider, as far as the rules need it. Built by the daemon's configuration
- * from the registry file (docs/registry.md) and by tests directly; immutable once in use. How requests are built and
- * answers read is the adapter's part and hangs behind `adapter_tool`. */
+/* What the registry says about a tool and its provider, as far as the rules need it. Built by the daemon's
+ * configuration from the registry file (docs/registry.md) and by tests directly; immutable once in use. How requests
+ * are built and answers read is the adapter's part and hangs behind `adapter_tool`. */
 #ifndef CORE_TOOL_H
 #define CORE_TOOL_H
 
@@ -48,27 +48,27 @@ enum key_format { KEY_FORMAT_OPERATION_ID, KEY_FORMAT_UUID, KEY_FORMAT_HEX };
 
 struct provider {
     const char *name;
-    unsigned connections_max;      /* attempts on the wire at once */
-    unsigned queue_max;            /* operations waiting in memory for a slot */
-    int64_t timeout_ms;            /* of one attempt, whole */
+    unsigned connections_max; /* attempts on the wire at once */
+    unsigned queue_max;       /* operations waiting in memory for a slot */
+    int64_t timeout_ms;       /* of one attempt, whole */
     int64_t connect_timeout_ms;
     /* key contract */
-    bool key_honoured;             /* provider dedupes by the key we send */
-    int64_t key_retention_ms;      /* how long it remembers; 0 = not known, treat as no retention */
+    bool key_honoured;        /* provider dedupes by the key we send */
+    int64_t key_retention_ms; /* how long it remembers; 0 = not known, treat as no retention */
     enum key_format key_format;
-    unsigned key_bytes_max;        /* 0 = no limit stated */
+    unsigned key_bytes_max; /* 0 = no limit stated */
     /* retry budget: tokens per second that re-sends may use, and the burst (design 6) */
     double retry_budget_per_s;
     unsigned retry_budget_burst;
     /* circuit breaker: opens after this many not-reached or provider-error outcomes in a row; 0 = off */
     unsigned breaker_failures;
-    int64_t breaker_open_ms;       /* then one probe is let through */
+    int64_t breaker_open_ms; /* then one probe is let through */
 };
 
 struct retry_policy {
-    unsigned attempts_max;         /* requests that may have left, first one included */
-    int64_t total_ms;              /* since admission, over all retries */
-    int64_t backoff_ms;            /* base of the exponential backoff with full jitter */
+    unsigned attempts_max; /* requests that may have left, first one included */
+    int64_t total_ms;      /* since admission, over all retries */
+    int64_t backoff_ms;    /* base of the exponential backoff with full jitter */
     int64_t backoff_max_ms;
 };
 
@@ -77,24 +77,24 @@ struct retry_policy {
 struct reconcile_policy {
     enum strategy strategies[STRATEGIES_MAX];
     unsigned strategy_count;
-    int64_t settle_ms;             /* absent proves nothing earlier than this after the last attempt */
-    unsigned absent_times;         /* consecutive absent answers that prove absence */
-    int64_t interval_ms;           /* between look-ups at first; doubles up to interval_max_ms */
+    int64_t settle_ms;     /* absent proves nothing earlier than this after the last attempt */
+    unsigned absent_times; /* consecutive absent answers that prove absence */
+    int64_t interval_ms;   /* between look-ups at first; doubles up to interval_max_ms */
     int64_t interval_max_ms;
-    int64_t give_up_ms;            /* since the outcome became unknown; then needs_operator */
-    int64_t watch_ms[WATCH_MAX];   /* late-landing watch after closing on absent (design 7.3) */
+    int64_t give_up_ms;          /* since the outcome became unknown; then needs_operator */
+    int64_t watch_ms[WATCH_MAX]; /* late-landing watch after closing on absent (design 7.3) */
     unsigned watch_count;
 };
 
-struct tool_message {              /* wording for callers, per state (design 12) */
+struct tool_message { /* wording for callers, per state (design 12) */
     enum state state;
     const char *text;
 };
 
 struct tool {
-    const char *name;              /* unique in the registry, 1..64 of [A-Za-z0-9_.-] */
+    const char *name;                /* unique in the registry, 1..64 of [A-Za-z0-9_.-] */
     const char *title, *description; /* may be NULL */
-    const char *version;           /* of the tool's definition; default "1" */
+    const char *version;             /* of the tool's definition; default "1" */
     enum tool_class class;
     enum idempotent_by idempotent_by;
     const struct provider *provider;
@@ -102,30 +102,30 @@ struct tool {
     const struct schema *input_schema;    /* compiled; NULL = any object */
     /* identity (design 2) */
     enum identity_rule identity;
-    const struct template *key;    /* business key over canonical arguments; NULL = none */
+    const struct template *key; /* business key over canonical arguments; NULL = none */
     enum step_identity step_identity;
-    const struct normal *normal;   /* normalisers; NULL = none */
+    const struct normal *normal;          /* normalisers; NULL = none */
     const char *const *volatile_pointers; /* JSON Pointers dropped from the fingerprint */
     size_t volatile_count;
     enum on_mismatch on_mismatch;
     enum share_rule share;
-    int64_t repeat_window_ms;      /* 0 = off */
+    int64_t repeat_window_ms; /* 0 = off */
     enum repeat_rule repeat;
     enum in_doubt_rule in_doubt;
     /* life */
     struct retry_policy retry;
     struct reconcile_policy reconcile;
-    bool has_lookup;               /* adapter can look up by key or reference */
-    bool audit;                    /* reads: write a ledger row */
-    int64_t cache_ms;              /* reads: result cache; 0 = off */
-    int64_t retain_ms;             /* payloads are kept this long after the end */
-    int64_t wait_ms;               /* default wait of inline callers */
+    bool has_lookup;   /* adapter can look up by key or reference */
+    bool audit;        /* reads: write a ledger row */
+    int64_t cache_ms;  /* reads: result cache; 0 = off */
+    int64_t retain_ms; /* payloads are kept this long after the end */
+    int64_t wait_ms;   /* default wait of inline callers */
     size_t result_bytes_max;
     const char *const *redact_pointers; /* JSON Pointers into arguments and results, masked wherever shown */
     size_t redact_count;
     const struct tool_message *messages;
     size_t message_count;
-    const void *adapter_tool;      /* owned by the registry, opaque to core */
+    const void *adapter_tool; /* owned by the registry, opaque to core */
 };
 
 bool tool_is_write(const struct tool *tool);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-#define DRAIN_MS 100 /* the last answers get this long to reach their sockets */
+#define DRAIN_MS       100 /* the last answers get this long to reach their sockets */
 #define FILE_BYTES_MAX (1024 * 1024)
 
 struct daemon {
@@ -119,7 +119,8 @@ static enum err_code override_listen(struct daemon *daemon, char *host, size_t s
         host[n] = '\0';
     }
     if (!is_loopback(host) && daemon->config->server.auth == CONFIG_AUTH_NONE)
-        return err_set(err, ERR_DENIED, "--listen %s: elsewhere than loopback needs auth: tokens in the registry file", text);
+        return err_set(err, ERR_DENIED, "--listen %s: elsewhere than loopback needs auth: tokens in the registry file",
+                       text);
     *port = (unsigned)value;
     return ERR_NONE;
 }
@@ -162,7 +163,8 @@ static enum err_code open_door(struct daemon *daemon, struct err *err)
     free(key);
     if (!code && !daemon->options->quiet) {
         printf("{\"ready\":true,\"address\":\"%s\",\"port\":%u,\"pid\":%d,\"tools\":%zu}\n", host,
-               (unsigned)http_door_port(daemon->door), (int)getpid(), registry_tool_count(engine_registry(daemon->engine)));
+               (unsigned)http_door_port(daemon->door), (int)getpid(),
+               registry_tool_count(engine_registry(daemon->engine)));
         fflush(stdout);
     }
     if (!code && log_begin(LOG_INFO, "listening")) {
@@ -238,7 +240,8 @@ static void on_stop_signal(uv_signal_t *signal, int number)
 {
     struct daemon *daemon = signal->data;
     if (daemon->stopping) {
-        log_message(LOG_WARN, "stopping", "second signal: leaving at once; open attempts are unknown until the next start");
+        log_message(LOG_WARN, "stopping",
+                    "second signal: leaving at once; open attempts are unknown until the next start");
         _exit(1);
     }
     daemon->stopping = true;

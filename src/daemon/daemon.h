@@ -12,8 +12,8 @@ struct daemon_options {
 };
 
 /* Runs until SIGTERM or SIGINT has been obeyed. When ready writes one line to standard output:
- * {"ready":true,"address":"127.0.0.1","port":7070,"pid":123,"tools":4}. SIGHUP reloads the registry file, all or nothing.
- * Returns the exit code: 0 = stopped as asked, 1 = could not start or went wrong (said on standard error). */
+ * {"ready":true,"address":"127.0.0.1","port":7070,"pid":123,"tools":4}. SIGHUP reloads the registry file, all or
+ * nothing. Returns the exit code: 0 = stopped as asked, 1 = could not start or went wrong (said on standard error). */
 int daemon_run(const struct daemon_options *options);
 
 #endif

@@ -145,8 +145,7 @@ static void join(struct flight *flight, struct waiter *waiter)
     waiter->other_arguments = flight->request.admit.result.other_arguments;
     if (!waiter->reply) {
         waiter_free(waiter);
-    } else if (waiter->async || waiter->wait_ms == 0 || operation_settled(existing) ||
-               flight->engine->stopping) {
+    } else if (waiter->async || waiter->wait_ms == 0 || operation_settled(existing) || flight->engine->stopping) {
         tell(waiter, flight, REPLY_OPERATION, NULL);
     } else {
         waiter_attach(waiter, existing->id);
@@ -164,7 +163,8 @@ static void refuse_repeat(struct waiter *waiter, struct flight *flight, bool ope
 {
     struct err err = {0};
     if (open)
-        err_set(&err, ERR_CONFLICT, "repeat_of names %s, which is not finished: wait for it first", flight->op.repeat_of);
+        err_set(&err, ERR_CONFLICT, "repeat_of names %s, which is not finished: wait for it first",
+                flight->op.repeat_of);
     else
         err_set(&err, ERR_CONFLICT,
                 "repeat_of names %s, which is not an operation of this tool that this call would have joined",
@@ -191,33 +191,15 @@ static void admitted(struct ledger_request *request)
     enum verdict verdict = request->admit.result.verdict;
     count_verdict(&engine->stats, verdict);
     switch (verdict) {
-    case VERDICT_NEW:
-        begin(flight, waiter);
-        return;
-    case VERDICT_JOIN:
-        join(flight, waiter);
-        break;
-    case VERDICT_REPLAY:
-        tell(waiter, flight, REPLY_OPERATION, NULL);
-        break;
-    case VERDICT_CONFLICT:
-        tell(waiter, flight, REPLY_CONFLICT, NULL);
-        break;
-    case VERDICT_NOT_SHARED:
-        tell(waiter, flight, REPLY_NOT_SHARED, NULL);
-        break;
-    case VERDICT_HELD:
-        tell(waiter, flight, REPLY_HELD, NULL);
-        break;
-    case VERDICT_EXPIRED:
-        tell(waiter, flight, REPLY_EXPIRED, NULL);
-        break;
-    case VERDICT_REPEAT_UNKNOWN:
-        refuse_repeat(waiter, flight, false);
-        break;
-    case VERDICT_REPEAT_OPEN:
-        refuse_repeat(waiter, flight, true);
-        break;
+    case VERDICT_NEW: begin(flight, waiter); return;
+    case VERDICT_JOIN: join(flight, waiter); break;
+    case VERDICT_REPLAY: tell(waiter, flight, REPLY_OPERATION, NULL); break;
+    case VERDICT_CONFLICT: tell(waiter, flight, REPLY_CONFLICT, NULL); break;
+    case VERDICT_NOT_SHARED: tell(waiter, flight, REPLY_NOT_SHARED, NULL); break;
+    case VERDICT_HELD: tell(waiter, flight, REPLY_HELD, NULL); break;
+    case VERDICT_EXPIRED: tell(waiter, flight, REPLY_EXPIRED, NULL); break;
+    case VERDICT_REPEAT_UNKNOWN: refuse_repeat(waiter, flight, false); break;
+    case VERDICT_REPEAT_OPEN: refuse_repeat(waiter, flight, true); break;
     }
     flight_free(flight);
 }
@@ -338,7 +320,7 @@ static void own_call_texts(struct flight *flight)
 {
     struct arena *arena = &flight->arena;
     struct operation *op = &flight->op;
-    const char **texts[] = {&op->tenant,  &op->principal, &op->key,  &op->workflow, &op->run,      &op->step,
+    const char **texts[] = {&op->tenant,  &op->principal, &op->key,   &op->workflow,  &op->run,          &op->step,
                             &op->session, &op->call,      &op->trace, &op->repeat_of, &op->distinct_from};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         *texts[i] = arena_copy_text(arena, *texts[i]);

@@ -28,7 +28,8 @@ static void release(struct decision *decision)
     arena_release(&arena);
 }
 
-/* Retry of a closed operation: the next version of its key, with the same arguments (terminal states are write-once). */
+/* Retry of a closed operation: the next version of its key, with the same arguments (terminal states are write-once).
+ */
 static void open_next_version(struct decision *decision, const struct operation *op)
 {
     struct engine *engine = decision->engine;
@@ -43,18 +44,19 @@ static void open_next_version(struct decision *decision, const struct operation 
         .tool = op->tool,
         .wait_ms = -1,
         .async = true,
-        .call = {
-            .tenant = op->tenant,
-            .principal = op->principal,
-            .arguments = arguments,
-            .idempotency_key = op->key,
-            .workflow = op->workflow,
-            .run = op->run,
-            .step = op->step,
-            .session = op->session,
-            .call = op->call,
-            .repeat_of = op->repeat_of,
-        },
+        .call =
+            {
+                .tenant = op->tenant,
+                .principal = op->principal,
+                .arguments = arguments,
+                .idempotency_key = op->key,
+                .workflow = op->workflow,
+                .run = op->run,
+                .step = op->step,
+                .session = op->session,
+                .call = op->call,
+                .repeat_of = op->repeat_of,
+            },
     };
     engine_admit(engine, &call, op->id, op, decision->reply, decision->user);
 }
@@ -111,8 +113,8 @@ static void decide_loaded(struct decision *decision, const struct operation *op)
     const struct engine_decision *what = &decision->what;
     struct err err = {0};
     if (what->rev != 0 && what->rev != op->rev) {
-        err_set(&err, ERR_STALE, "you looked at version %lld, it is at version %lld now: look again", (long long)what->rev,
-                (long long)op->rev);
+        err_set(&err, ERR_STALE, "you looked at version %lld, it is at version %lld now: look again",
+                (long long)what->rev, (long long)op->rev);
         answer(decision, REPLY_STALE, op, &err);
         return;
     }

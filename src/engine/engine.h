@@ -1,7 +1,7 @@
-/* Runs effects and owns time (design 14): calls in flight, dispatch, retries, reconciliation, recovery. Single-threaded; it
- * knows neither sockets nor an event loop: the owner calls engine_tick() when engine_next_tick_ms() has come and
- * ledger_poll() when the ledger has news. All callbacks come from within these calls, from adapter callbacks, or — where
- * stated — at once.
+/* Runs effects and owns time (design 14): calls in flight, dispatch, retries, reconciliation, recovery.
+ * Single-threaded; it knows neither sockets nor an event loop: the owner calls engine_tick() when engine_next_tick_ms()
+ * has come and ledger_poll() when the ledger has news. All callbacks come from within these calls, from adapter
+ * callbacks, or — where stated — at once.
  *
  *   engine_call ─► identity ─► ledger admit ─┬─ new ──► commit "dispatched" ─► adapter ─► step ─► commit ─► reply
  *                                            ├─ join ─► wait for the operation ─────────────────────────► reply
@@ -21,11 +21,11 @@ struct waiter; /* one caller that waits; valid from engine_call / engine_wait un
 
 struct engine_options {
     struct env *env;
-    struct ledger *ledger;      /* borrowed; must outlive the engine */
-    struct adapter *adapter;    /* borrowed; must outlive the engine */
-    struct registry *registry;  /* a reference is taken */
-    size_t in_flight_max;       /* operations in memory plus waiting callers; 0 = 10,000 */
-    bool sole_owner;            /* no other gateway can be alive on this ledger (SQLite): recover at once, not by lease */
+    struct ledger *ledger;     /* borrowed; must outlive the engine */
+    struct adapter *adapter;   /* borrowed; must outlive the engine */
+    struct registry *registry; /* a reference is taken */
+    size_t in_flight_max;      /* operations in memory plus waiting callers; 0 = 10,000 */
+    bool sole_owner; /* no other gateway can be alive on this ledger (SQLite): recover at once, not by lease */
 };
 
 struct engine *engine_new(const struct engine_options *options);
@@ -34,8 +34,9 @@ void engine_free(struct engine *engine);
 
 /* Takes over what former owners left and starts the timers. */
 void engine_start(struct engine *engine);
-void engine_set_registry(struct engine *engine, struct registry *registry); /* takes a reference; attempts keep theirs */
-struct registry *engine_registry(struct engine *engine);                    /* borrowed */
+void engine_set_registry(struct engine *engine,
+                         struct registry *registry);     /* takes a reference; attempts keep theirs */
+struct registry *engine_registry(struct engine *engine); /* borrowed */
 struct ledger *engine_ledger(struct engine *engine);
 struct env *engine_env(struct engine *engine);
 struct adapter *engine_adapter(struct engine *engine);
@@ -47,61 +48,62 @@ int64_t engine_next_tick_ms(struct engine *engine); /* wall clock; 0 = nothing p
 /* Told whenever engine_next_tick_ms() may have become earlier. */
 void engine_on_schedule(struct engine *engine, void (*changed)(void *user), void *user);
 
-/* Refuses new calls, answers waiting callers as soon as their operation ends, and calls stopped when no attempt is on the wire
- * and no commit is open, or at deadline_ms (what is still on the wire then is unknown_outcome for the next start). stopped
- * must not free the engine from within. */
+/* Refuses new calls, answers waiting callers as soon as their operation ends, and calls stopped when no attempt is on
+ * the wire and no commit is open, or at deadline_ms (what is still on the wire then is unknown_outcome for the next
+ * start). stopped must not free the engine from within. */
 void engine_stop(struct engine *engine, int64_t deadline_ms, void (*stopped)(void *user), void *user);
 
 /* ---- calls ---- */
 
 enum reply_kind {
-    REPLY_OPERATION,   /* op: its state now; terminal or not (waited long enough, async) */
-    REPLY_READ,        /* a read: op is not in the ledger (op->id is ""), result or error in it */
-    REPLY_PLAN,        /* dry run: `plan` is one JSON object */
-    REPLY_NO_TOOL,     /* the registry has no such tool */
-    REPLY_REFUSED,     /* before admission; `why` says how, err the text: nothing recorded */
-    REPLY_CONFLICT,    /* same key, other arguments; op or tombstone is the existing one; differing fields named */
-    REPLY_NOT_SHARED,  /* the effect exists and belongs to another principal */
-    REPLY_HELD,        /* in-doubt guard; op is the unresolved operation */
-    REPLY_EXPIRED,     /* tombstone: known, payload dropped */
-    REPLY_REPEAT,      /* repeat_of refused; err says why; op is the open operation when it is one */
-    REPLY_NOT_FOUND,   /* no such operation for this tenant */
-    REPLY_STALE,       /* decision on an older version; op is the present one */
-    REPLY_IMPOSSIBLE,  /* decision does not fit the state; err says why; op is the present one */
-    REPLY_UNAVAILABLE  /* ledger, overload, stopping: nothing was recorded or sent; err says which */
+    REPLY_OPERATION,  /* op: its state now; terminal or not (waited long enough, async) */
+    REPLY_READ,       /* a read: op is not in the ledger (op->id is ""), result or error in it */
+    REPLY_PLAN,       /* dry run: `plan` is one JSON object */
+    REPLY_NO_TOOL,    /* the registry has no such tool */
+    REPLY_REFUSED,    /* before admission; `why` says how, err the text: nothing recorded */
+    REPLY_CONFLICT,   /* same key, other arguments; op or tombstone is the existing one; differing fields named */
+    REPLY_NOT_SHARED, /* the effect exists and belongs to another principal */
+    REPLY_HELD,       /* in-doubt guard; op is the unresolved operation */
+    REPLY_EXPIRED,    /* tombstone: known, payload dropped */
+    REPLY_REPEAT,     /* repeat_of refused; err says why; op is the open operation when it is one */
+    REPLY_NOT_FOUND,  /* no such operation for this tenant */
+    REPLY_STALE,      /* decision on an older version; op is the present one */
+    REPLY_IMPOSSIBLE, /* decision does not fit the state; err says why; op is the present one */
+    REPLY_UNAVAILABLE /* ledger, overload, stopping: nothing was recorded or sent; err says which */
 };
 
 /* Borrowed for the duration of the callback. */
 struct engine_reply {
     enum reply_kind kind;
-    const struct operation *op;         /* may be NULL */
-    const struct tombstone *tombstone;  /* may be NULL */
-    const struct tool *tool;            /* may be NULL (registry no longer has it) */
-    bool replayed;                      /* this call did not cause the execution it is told about */
-    bool other_arguments;               /* replayed although the arguments differ (on_mismatch: replay) */
-    bool waited_out;                    /* the caller's wait ended first */
-    const struct identity_error *why;   /* REPLY_REFUSED */
-    const char *const *differing;       /* REPLY_CONFLICT: JSON Pointers; empty when the old arguments are gone */
+    const struct operation *op;        /* may be NULL */
+    const struct tombstone *tombstone; /* may be NULL */
+    const struct tool *tool;           /* may be NULL (registry no longer has it) */
+    bool replayed;                     /* this call did not cause the execution it is told about */
+    bool other_arguments;              /* replayed although the arguments differ (on_mismatch: replay) */
+    bool waited_out;                   /* the caller's wait ended first */
+    const struct identity_error *why;  /* REPLY_REFUSED */
+    const char *const *differing;      /* REPLY_CONFLICT: JSON Pointers; empty when the old arguments are gone */
     size_t differing_count;
     struct str plan;
-    const struct err *err;              /* never NULL; code 0 when there is no error */
+    const struct err *err; /* never NULL; code 0 when there is no error */
 };
 
 typedef void engine_reply_fn(void *user, const struct engine_reply *reply);
 
 struct engine_call {
     const char *tool;
-    struct call call;       /* call.arguments may be changed in place by defaults and normalisers */
-    bool async;             /* answer after admission: 202 */
+    struct call call; /* call.arguments may be changed in place by defaults and normalisers */
+    bool async;       /* answer after admission: 202 */
     bool dry_run;
-    int64_t wait_ms;        /* < 0: the tool's default */
+    int64_t wait_ms; /* < 0: the tool's default */
 };
 
 #define ENGINE_WAIT_MS_MAX 120000
 
-/* Everything in request is borrowed until the reply (the caller keeps it alive in its own arena). The reply may come at once,
- * from within this call: then NULL is returned. */
-struct waiter *engine_call(struct engine *engine, const struct engine_call *request, engine_reply_fn *reply, void *user);
+/* Everything in request is borrowed until the reply (the caller keeps it alive in its own arena). The reply may come at
+ * once, from within this call: then NULL is returned. */
+struct waiter *engine_call(struct engine *engine, const struct engine_call *request, engine_reply_fn *reply,
+                           void *user);
 
 /* Waits for an operation to end (or to need an operator), up to wait_ms (0: answer now). tenant NULL = any. */
 struct waiter *engine_wait(struct engine *engine, const char *tenant, const char *operation, int64_t wait_ms,
@@ -117,17 +119,18 @@ void engine_delivered(struct engine *engine, const struct operation *op);
 
 struct engine_decision {
     enum step_kind_decision { DECISION_RESOLVE, DECISION_RETRY, DECISION_CANCEL } kind;
-    const char *tenant;       /* NULL = any */
+    const char *tenant; /* NULL = any */
     const char *operation;
-    int64_t rev;              /* version that the person looked at; 0 = not given (refused for RESOLVE) */
+    int64_t rev; /* version that the person looked at; 0 = not given (refused for RESOLVE) */
     bool happened, allow_retry;
     const char *external_id;  /* may be NULL */
     struct str result;        /* JSON text that the operator states as result; absent = none */
     const char *actor, *note; /* who and why; note is required for RESOLVE */
 };
 
-/* Reply: REPLY_OPERATION with the new state, NOT_FOUND, STALE, IMPOSSIBLE, UNAVAILABLE. Retry of failed_permanent or rejected
- * opens the next version of the key with the same arguments and replies with that operation. Borrowed until the reply. */
+/* Reply: REPLY_OPERATION with the new state, NOT_FOUND, STALE, IMPOSSIBLE, UNAVAILABLE. Retry of failed_permanent or
+ * rejected opens the next version of the key with the same arguments and replies with that operation. Borrowed until
+ * the reply. */
 void engine_decide(struct engine *engine, const struct engine_decision *decision, engine_reply_fn *reply, void *user);
 
 /* ---- figures ---- */

@@ -249,12 +249,8 @@ static void after_commit(struct flight *flight)
     log_incidents(change);
     decided(flight, REPLY_OPERATION, &none);
     switch (flight->after) {
-    case AFTER_SEND:
-        flight_send(flight);
-        break;
-    case AFTER_GO_ON:
-        flight_go_on(flight);
-        break;
+    case AFTER_SEND: flight_send(flight); break;
+    case AFTER_GO_ON: flight_go_on(flight); break;
     }
 }
 
@@ -516,8 +512,8 @@ static bool take_slot(struct flight *flight, bool resend)
 {
     struct engine *engine = flight->engine;
     int64_t now = engine_now(engine), until = now + HOLD_MS;
-    enum gate_answer answer = engine->stopping ? GATE_OPEN
-                                               : gate_take(&flight->route->gate, flight->tool->provider, resend, now, &until);
+    enum gate_answer answer =
+        engine->stopping ? GATE_OPEN : gate_take(&flight->route->gate, flight->tool->provider, resend, now, &until);
     if (answer == GATE_PASS) {
         flight->has_slot = true;
         return true;
@@ -564,8 +560,8 @@ static void expire(struct flight *flight)
     struct ledger_request *request = &flight->request;
     flight->phase = PHASE_FETCH;
     request->command = LEDGER_EXPIRE;
-    request->expire = (struct ledger_expire){
-        .operation = flight->op.id, .rev = flight->op.rev, .now_ms = engine_now(flight->engine)};
+    request->expire =
+        (struct ledger_expire){.operation = flight->op.id, .rev = flight->op.rev, .now_ms = engine_now(flight->engine)};
     request->code = ERR_NONE;
     err_clear(&request->err);
     request->done = expire_done;
@@ -587,18 +583,10 @@ void flight_wake(struct flight *flight)
         return;
     }
     switch (effects.action) {
-    case ACTION_SEND:
-        want_send(flight);
-        break;
-    case ACTION_LOOKUP:
-        want_lookup(flight);
-        break;
-    case ACTION_EXPIRE:
-        expire(flight);
-        break;
-    case ACTION_NONE:
-        sleep_in_ledger(flight);
-        break;
+    case ACTION_SEND: want_send(flight); break;
+    case ACTION_LOOKUP: want_lookup(flight); break;
+    case ACTION_EXPIRE: expire(flight); break;
+    case ACTION_NONE: sleep_in_ledger(flight); break;
     }
 }
 

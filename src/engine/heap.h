@@ -18,8 +18,8 @@ struct heap {
 
 void heap_init(struct heap *heap);
 void heap_release(struct heap *heap);
-void heap_add(struct heap *heap, struct heap_node *node); /* node->at_ms is set; must not be in a heap */
+void heap_add(struct heap *heap, struct heap_node *node);    /* node->at_ms is set; must not be in a heap */
 void heap_remove(struct heap *heap, struct heap_node *node); /* no effect when it is in none */
-struct heap_node *heap_first(const struct heap *heap);    /* NULL when empty */
+struct heap_node *heap_first(const struct heap *heap);       /* NULL when empty */
 
 #endif

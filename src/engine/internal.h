@@ -8,13 +8,13 @@
 #include "engine/gate.h"
 #include "engine/heap.h"
 
-#define LEASE_SLACK_MS 30000        /* beyond the attempt's own time-out */
-#define QUEUE_LEASE_MS 60000        /* of operations that wait in memory for a slot */
-#define HOLD_MS 1000                /* wait in the ledger when the memory queue is full */
-#define COMMIT_RETRY_MS 200         /* ledger not available: first and … */
-#define COMMIT_RETRY_MAX_MS 5000    /* … longest wait before the same commit is tried again */
-#define CLAIM_BATCH 64
-#define IN_FLIGHT_DEFAULT 10000
+#define LEASE_SLACK_MS      30000 /* beyond the attempt's own time-out */
+#define QUEUE_LEASE_MS      60000 /* of operations that wait in memory for a slot */
+#define HOLD_MS             1000  /* wait in the ledger when the memory queue is full */
+#define COMMIT_RETRY_MS     200   /* ledger not available: first and … */
+#define COMMIT_RETRY_MAX_MS 5000  /* … longest wait before the same commit is tried again */
+#define CLAIM_BATCH         64
+#define IN_FLIGHT_DEFAULT   10000
 
 /* Something in a provider's queue for a connection slot. */
 struct queued {
@@ -28,16 +28,16 @@ struct route {
     struct gate gate;
     struct queued *head, **tail;
     unsigned count;
-    unsigned connections_max;       /* of the provider's latest definition */
+    unsigned connections_max; /* of the provider's latest definition */
     bool pumping;
 };
 
 struct waiter {
     struct engine *engine;
-    struct waiter *next, **at;      /* list of the operation's waiting callers */
+    struct waiter *next, **at; /* list of the operation's waiting callers */
     struct heap_node deadline;
-    struct wait_list *list;         /* where it hangs; NULL while the admission is on its way */
-    struct flight *admitting;       /* its own admission, until the verdict */
+    struct wait_list *list;   /* where it hangs; NULL while the admission is on its way */
+    struct flight *admitting; /* its own admission, until the verdict */
     engine_reply_fn *reply;
     void *user;
     int64_t wait_ms;
@@ -47,19 +47,19 @@ struct waiter {
 /* Callers of one operation. Lives in a flight, or by itself while the operation sleeps in the ledger. */
 struct wait_list {
     struct waiter *first;
-    bool had_waiter;                /* somebody waited: when all are gone, the operation is orphaned (2.9) */
+    bool had_waiter; /* somebody waited: when all are gone, the operation is orphaned (2.9) */
     bool orphaned;
-    char id[OPERATION_ID_SIZE];     /* of a list of its own */
+    char id[OPERATION_ID_SIZE]; /* of a list of its own */
 };
 
 enum phase {
     PHASE_NEW,
-    PHASE_ADMIT,    /* ledger decides */
-    PHASE_QUEUED,   /* waits for a slot */
-    PHASE_COMMIT,   /* ledger writes */
-    PHASE_STALLED,  /* ledger could not write: the same commit is tried again later */
-    PHASE_WIRE,     /* request under way */
-    PHASE_FETCH     /* reads attempts or the row */
+    PHASE_ADMIT,   /* ledger decides */
+    PHASE_QUEUED,  /* waits for a slot */
+    PHASE_COMMIT,  /* ledger writes */
+    PHASE_STALLED, /* ledger could not write: the same commit is tried again later */
+    PHASE_WIRE,    /* request under way */
+    PHASE_FETCH    /* reads attempts or the row */
 };
 
 enum after_commit { AFTER_GO_ON, AFTER_SEND };
@@ -68,27 +68,27 @@ enum after_commit { AFTER_GO_ON, AFTER_SEND };
 struct flight {
     struct engine *engine;
     struct arena arena;
-    struct operation op;            /* as it is to be; texts in the arena */
-    struct operation durable;       /* as the ledger has it: only this is told to callers */
-    bool owned;                     /* the stored row names us as owner: commits are fenced */
+    struct operation op;      /* as it is to be; texts in the arena */
+    struct operation durable; /* as the ledger has it: only this is told to callers */
+    bool owned;               /* the stored row names us as owner: commits are fenced */
     enum phase phase;
-    struct registry *registry;      /* a reference */
-    const struct tool *tool;        /* NULL when the registry has none */
-    const struct json *arguments;   /* parsed */
+    struct registry *registry;    /* a reference */
+    const struct tool *tool;      /* NULL when the registry has none */
+    const struct json *arguments; /* parsed */
     struct route *route;
     bool has_slot;
     struct queued queued;
     struct wait_list callers;
-    struct attempt attempt;         /* the one on the wire or about to be */
+    struct attempt attempt;                          /* the one on the wire or about to be */
     struct attempt rows[LEDGER_CHANGE_ATTEMPTS_MAX]; /* to be written with the next commit */
     size_t row_count;
-    struct str progress;            /* of a look-up over pages */
-    struct finding finding;         /* of the last answer, for the evidence path */
+    struct str progress;    /* of a look-up over pages */
+    struct finding finding; /* of the last answer, for the evidence path */
     bool has_finding;
-    struct str full_result;         /* delivered once when too large to be kept */
+    struct str full_result; /* delivered once when too large to be kept */
     enum after_commit after;
     int64_t stall_ms;
-    struct heap_node timer;         /* of a stalled commit */
+    struct heap_node timer; /* of a stalled commit */
     struct ledger_request request;
     /* a person's decision under way */
     engine_reply_fn *decided;
@@ -104,22 +104,22 @@ struct engine {
     char incarnation[ULID_CHARS + 4 + 1];
     size_t in_flight_max;
     bool sole_owner, started, recovered, stopping;
-    bool cut;                       /* stopped too late: nothing may be sent any more */
+    bool cut; /* stopped too late: nothing may be sent any more */
     int64_t stop_deadline_ms;
     void (*stopped)(void *user);
     void *stopped_user;
-    struct map flights;             /* operation id → flight */
-    struct map lists;               /* operation id → wait_list of its own */
-    struct map routes;              /* provider name → route */
-    struct heap deadlines;          /* waiters */
-    struct heap stalls;             /* flights */
+    struct map flights;    /* operation id → flight */
+    struct map lists;      /* operation id → wait_list of its own */
+    struct map routes;     /* provider name → route */
+    struct heap deadlines; /* waiters */
+    struct heap stalls;    /* flights */
     size_t waiter_count;
-    size_t ledger_open;             /* requests out, for the graceful stop */
-    int64_t due_ms;                 /* earliest wake_at that we know of; 0 = none */
+    size_t ledger_open; /* requests out, for the graceful stop */
+    int64_t due_ms;     /* earliest wake_at that we know of; 0 = none */
     bool claiming;
     void (*scheduled)(void *user);
     void *scheduled_user;
-    int64_t told_ms;                /* tick time that the owner was last told */
+    int64_t told_ms; /* tick time that the owner was last told */
     struct reads *reads;
     struct engine_stats stats;
 };
@@ -132,7 +132,8 @@ void engine_plan(struct engine *engine, int64_t at_ms); /* something in the ledg
 void engine_reschedule(struct engine *engine);
 struct route *engine_route(struct engine *engine, const struct provider *provider);
 void engine_check_stopped(struct engine *engine);
-void reply_error(struct engine *engine, engine_reply_fn *reply, void *user, enum reply_kind kind, const struct err *err);
+void reply_error(struct engine *engine, engine_reply_fn *reply, void *user, enum reply_kind kind,
+                 const struct err *err);
 
 /* call.c: new_version_of and old are set for an operator's retry of a closed operation. */
 struct waiter *engine_admit(struct engine *engine, const struct engine_call *request, const char *new_version_of,

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#define CACHE_MAX 1024              /* results kept */
+#define CACHE_MAX              1024 /* results kept */
 #define CACHE_RESULT_BYTES_MAX 65536
 
 static const struct err no_error;
@@ -13,15 +13,15 @@ static const struct err no_error;
 struct read {
     struct reads *reads;
     struct arena arena;
-    char *key;                      /* tenant, principal, tool, fingerprint */
+    char *key; /* tenant, principal, tool, fingerprint */
     struct registry *registry;
     const struct tool *tool;
     struct route *route;
-    struct operation op;            /* never stored: shape for the answer */
+    struct operation op; /* never stored: shape for the answer */
     const struct json *arguments;
     struct waiter *callers;
     struct queued queued;
-    struct heap_node timer;         /* retry, or the end of a cached result */
+    struct heap_node timer; /* retry, or the end of a cached result */
     bool has_slot, on_wire, is_queued, cached;
     int64_t started_ms;
 };
@@ -272,8 +272,8 @@ static char *read_key(const struct operation *op)
     char hex[2 * DIGEST_BYTES + 1];
     digest_hex(&op->fingerprint, DIGEST_BYTES, hex);
     buf_init(&text, 0);
-    buf_printf(&text, "%zu:%s %zu:%s %s %s", strlen(op->tenant), op->tenant, strlen(op->principal), op->principal, op->tool,
-               hex);
+    buf_printf(&text, "%zu:%s %zu:%s %s %s", strlen(op->tenant), op->tenant, strlen(op->principal), op->principal,
+               op->tool, hex);
     return buf_detach(&text, NULL);
 }
 
@@ -283,8 +283,7 @@ struct waiter *reads_call(struct reads *reads, const struct engine_call *request
     struct engine *engine = reads->engine;
     char *key = read_key(op);
     struct read *read = map_get(&reads->by_key, key);
-    struct waiter *waiter =
-        waiter_new(engine, reply, user, request->wait_ms < 0 ? tool->wait_ms : request->wait_ms);
+    struct waiter *waiter = waiter_new(engine, reply, user, request->wait_ms < 0 ? tool->wait_ms : request->wait_ms);
     if (read && read->tool == tool) {
         free(key);
         wait_on(read, waiter);

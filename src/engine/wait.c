@@ -1,4 +1,5 @@
-/* Callers that wait for an operation: they hang on its flight, or on a list of their own while it sleeps in the ledger. */
+/* Callers that wait for an operation: they hang on its flight, or on a list of their own while it sleeps in the ledger.
+ */
 #include "base/mem.h"
 #include "engine/internal.h"
 
@@ -316,8 +317,7 @@ void engine_caller_left(struct engine *engine, struct waiter *waiter)
         waiter->reply = NULL;
         return;
     }
-    struct flight *flight =
-        list->id[0] ? NULL : (struct flight *)((char *)list - offsetof(struct flight, callers));
+    struct flight *flight = list->id[0] ? NULL : (struct flight *)((char *)list - offsetof(struct flight, callers));
     waiter_free(waiter);
     if (flight)
         check_orphaned(engine, list, flight->op.id, flight_holds(flight));

@@ -233,7 +233,8 @@ struct waiter *world_request(struct world *world, struct engine_call *call, cons
     return engine_call(world->engine, call, world_keep, reply);
 }
 
-void world_call(struct world *world, const char *tool, const char *arguments, const char *key, struct world_reply *reply)
+void world_call(struct world *world, const char *tool, const char *arguments, const char *key,
+                struct world_reply *reply)
 {
     struct engine_call call = {.tool = tool, .wait_ms = -1, .call = {.idempotency_key = key}};
     world_request(world, &call, arguments, reply);

@@ -56,7 +56,8 @@ void world_crash(struct world *world);
 void world_provider(struct provider *provider);
 void world_tool(struct tool *tool, const char *name, enum tool_class class, const struct provider *provider);
 
-void world_call(struct world *world, const char *tool, const char *arguments, const char *key, struct world_reply *reply);
+void world_call(struct world *world, const char *tool, const char *arguments, const char *key,
+                struct world_reply *reply);
 struct waiter *world_request(struct world *world, struct engine_call *call, const char *arguments,
                              struct world_reply *reply);
 void world_reply_release(struct world_reply *reply);

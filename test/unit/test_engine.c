@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define ARGUMENTS "{\"payment_id\":\"p1\",\"amount\":10}"
-#define CHANGED "{\"payment_id\":\"p1\",\"amount\":12}"
+#define CHANGED   "{\"payment_id\":\"p1\",\"amount\":12}"
 
 struct fix {
     struct world world;
@@ -162,7 +162,7 @@ static void test_weak_is_never_resent(void **state)
     world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
     world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
     assert_int_equal(fix->world.sent[1].kind, ATTEMPT_LOOKUP);
-    world_answer(&fix->world, 1, OUTCOME_ABSENT, NULL);       /* before settle: counts nothing */
+    world_answer(&fix->world, 1, OUTCOME_ABSENT, NULL); /* before settle: counts nothing */
     for (size_t i = 2; fix->world.now_ms < 1800000000000 + 20000 && fix->a.count == 0; i++) {
         world_advance(&fix->world, 10000);
         assert_int_equal(fix->world.sent[i].kind, ATTEMPT_LOOKUP);
@@ -480,8 +480,13 @@ static void test_decisions(void **state)
     world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
     world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
     assert_int_equal(fix->a.op.reason, REASON_NEEDS_OPERATOR);
-    struct engine_decision stale = {.kind = DECISION_RESOLVE, .tenant = "acme", .operation = fix->a.op.id, .rev = 1,
-                                    .happened = true, .actor = "ann", .note = "seen in the mailbox"};
+    struct engine_decision stale = {.kind = DECISION_RESOLVE,
+                                    .tenant = "acme",
+                                    .operation = fix->a.op.id,
+                                    .rev = 1,
+                                    .happened = true,
+                                    .actor = "ann",
+                                    .note = "seen in the mailbox"};
     engine_decide(fix->world.engine, &stale, world_keep, &fix->b);
     world_run(&fix->world);
     assert_int_equal(fix->b.kind, REPLY_STALE);
@@ -510,8 +515,12 @@ static void test_operator_allows_retry(void **state)
     open_world(fix);
     world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
     world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
-    struct engine_decision retry = {.kind = DECISION_RESOLVE, .operation = fix->a.op.id, .rev = fix->a.op.rev,
-                                    .allow_retry = true, .actor = "ann", .note = "not in the mailbox"};
+    struct engine_decision retry = {.kind = DECISION_RESOLVE,
+                                    .operation = fix->a.op.id,
+                                    .rev = fix->a.op.rev,
+                                    .allow_retry = true,
+                                    .actor = "ann",
+                                    .note = "not in the mailbox"};
     engine_decide(fix->world.engine, &retry, world_keep, &fix->b);
     world_run(&fix->world);
     assert_int_equal(fix->b.op.state, STATE_FAILED_RETRYABLE);
@@ -659,13 +668,13 @@ static void test_tenants_and_principals(void **state)
     open_world(fix);
     world_call(&fix->world, "refund", ARGUMENTS, "1", &fix->a);
     world_answer(&fix->world, 0, OUTCOME_SUCCESS, "re_1");
-    struct engine_call foreign = {.tool = "refund", .wait_ms = -1,
-                                  .call = {.tenant = "beta", .principal = "agent", .idempotency_key = "1"}};
+    struct engine_call foreign = {
+        .tool = "refund", .wait_ms = -1, .call = {.tenant = "beta", .principal = "agent", .idempotency_key = "1"}};
     world_request(&fix->world, &foreign, ARGUMENTS, &fix->b);
     world_run(&fix->world);
     assert_int_equal(fix->world.sent_count, 2);
-    struct engine_call colleague = {.tool = "refund", .wait_ms = -1,
-                                    .call = {.tenant = "acme", .principal = "other", .idempotency_key = "1"}};
+    struct engine_call colleague = {
+        .tool = "refund", .wait_ms = -1, .call = {.tenant = "acme", .principal = "other", .idempotency_key = "1"}};
     world_request(&fix->world, &colleague, ARGUMENTS, &fix->c);
     world_run(&fix->world);
     assert_int_equal(fix->c.kind, REPLY_NOT_SHARED);

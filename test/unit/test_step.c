@@ -1,5 +1,5 @@
-#include "support/test.h"
 #include "core/step.h"
+#include "support/test.h"
 #include "support/world.h"
 
 #include <string.h>
@@ -42,12 +42,12 @@ static void begin_life(struct life *life, uint64_t seed)
 }
 
 static const enum outcome call_outcomes[] = {
-    OUTCOME_NOT_SENT,       OUTCOME_SUCCESS, OUTCOME_NOOP,    OUTCOME_ACCEPTED,        OUTCOME_REFUSED, OUTCOME_NOT_PROCESSED,
-    OUTCOME_KEY_IN_USE,     OUTCOME_TIMEOUT, OUTCOME_PROVIDER_ERROR, OUTCOME_CONNECTION_LOST, OUTCOME_UNREADABLE,
-    OUTCOME_WRONG_OBJECT,
+    OUTCOME_NOT_SENT,       OUTCOME_SUCCESS,         OUTCOME_NOOP,       OUTCOME_ACCEPTED,
+    OUTCOME_REFUSED,        OUTCOME_NOT_PROCESSED,   OUTCOME_KEY_IN_USE, OUTCOME_TIMEOUT,
+    OUTCOME_PROVIDER_ERROR, OUTCOME_CONNECTION_LOST, OUTCOME_UNREADABLE, OUTCOME_WRONG_OBJECT,
 };
 static const enum outcome lookup_outcomes[] = {
-    OUTCOME_FOUND,   OUTCOME_SEVERAL,      OUTCOME_ABSENT,       OUTCOME_ABSENT,    OUTCOME_ABSENT,
+    OUTCOME_FOUND,   OUTCOME_SEVERAL,      OUTCOME_ABSENT,       OUTCOME_ABSENT,      OUTCOME_ABSENT,
     OUTCOME_PENDING, OUTCOME_FAILED_THERE, OUTCOME_WRONG_OBJECT, OUTCOME_CANNOT_TELL, OUTCOME_TIMEOUT,
 };
 
@@ -74,8 +74,8 @@ static struct step_input choose(struct life *life)
         in.kind = STEP_LOOKUP_ANSWER;
         in.finding.outcome = lookup_outcomes[draw(life, sizeof lookup_outcomes / sizeof *lookup_outcomes)];
     } else {
-        static const enum step_kind idle[] = {STEP_WAKE, STEP_WAKE, STEP_WAKE, STEP_RESOLVE, STEP_RETRY, STEP_CANCEL,
-                                              STEP_EVIDENCE};
+        static const enum step_kind idle[] = {STEP_WAKE,  STEP_WAKE,   STEP_WAKE,    STEP_RESOLVE,
+                                              STEP_RETRY, STEP_CANCEL, STEP_EVIDENCE};
         in.kind = idle[draw(life, 20) < 16 ? 0 : draw(life, 7)];
         in.happened = draw(life, 2);
         in.allow_retry = draw(life, 2);
