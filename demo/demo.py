@@ -170,7 +170,7 @@ def free_port():
 
 class Onced:
     def __init__(self, onced, folder, provider_port, log):
-        self.command, self.folder, self.log = onced, folder, log
+        self.command, self.folder, self.log, self.provider_port = onced, folder, log, provider_port
         self.port = free_port()
         self.config = os.path.join(folder, "demo.yaml")
         with open(os.path.join(HERE, "demo.yaml"), encoding="utf-8") as template, \
@@ -238,49 +238,54 @@ def direct_conversation(run, connection, agent, intent):
 # ---- through onced ----
 
 
-def confirmed(connection, operation):
-    """What onced knows of an operation: "done", "failed" or None while it is open."""
-    try:
-        status, answer = connection.json("GET", f"/v1/operations/{operation}?wait=1000")
-    except (OSError, ValueError):
-        time.sleep(0.05)
-        return None
-    return outcome(answer) if status == 200 else None
-
-
 def outcome(answer):
     if answer.get("status") in ("completed_success", "completed_noop"):
         return "done"
     return "failed" if answer.get("status") in ("failed_permanent", "rejected") else None
 
 
+def ask_until_known(run, connection, operation):
+    """What onced knows of an operation in the end. Where it proved that nothing happened but may not send again by itself
+    (credit.create: the provider knows no keys), an operator, here this script, lets it try again."""
+    while time.monotonic() < run.deadline:
+        try:
+            status, answer = connection.json("GET", f"/v1/operations/{operation}?wait=1000")
+            if status == 200 and outcome(answer) == "failed" and answer.get("reason") == "absent":
+                status, answer = connection.json("POST", f"/v1/operations/{operation}/retry", '{"note": "proven absent"}')
+                if answer.get("operation_id", operation) != operation:
+                    operation = answer["operation_id"]
+                    run.note(operation, retried=True)
+            if status in (200, 201) and outcome(answer):
+                return outcome(answer)
+        except (OSError, ValueError):
+            time.sleep(0.05)  # killed just now
+    return None
+
+
 def onced_conversation(run, connection, agent, intent):
-    """The same model and the same calls. The application has the last word: it tells the user what onced confirms, asks again
-    while onced does not know, and lets the model go on (the queue delivers the task again) while onced has no record."""
+    """The same model and the same calls. The application has the last word: it tells the user what onced confirms, and lets the
+    model go on (the queue delivers the task again) while onced has no record of the call."""
     model = Model(run.seed, agent, intent)
-    patient = Connection(run.port, 5)
     headers = {"Onced-Principal": agent, "Onced-Run-Id": f"{agent}-{intent.payment}"}
     operation = None
     while time.monotonic() < run.deadline:
         body = f'{{"tool": "{intent.tool}", "arguments": {model.write_arguments()}}}'
+        done = False
         try:
             status, answer = connection.json("POST", "/v1/calls", body, headers)
-            operation = answer.get("operation_id") or operation
-            if status in (200, 201) and outcome(answer):
-                run.operations[intent.number] = operation
-                return outcome(answer)
             if status >= 400 and status not in (409, 503):
                 raise SystemExit(f"demo: onced answered {status}: {json.dumps(answer)}")
+            operation = answer.get("operation_id") or operation
+            done = status < 300 and outcome(answer) is not None
         except (OSError, ValueError):
             pass  # timed out, or onced was killed
         if operation:
-            run.operations[intent.number] = operation
-        if model.says_done_anyway():
+            run.note(operation)
+        if not done and model.says_done_anyway():
             run.claims_held += 1  # the model says "done"; the application looks before it tells anybody
-            while operation and time.monotonic() < run.deadline:
-                told = confirmed(patient, operation)
-                if told:
-                    return told
+            done = operation is not None
+        if done:
+            return ask_until_known(run, Connection(run.port, 5), operation)
         time.sleep(0.05)
     return None
 
@@ -292,11 +297,17 @@ class Run:
     def __init__(self, title, seed, port, conversation):
         self.seed, self.port, self.conversation = seed, port, conversation
         self.intents = [Intent(number) for number in range(INTENDED)]
-        self.ambiguous, self.operations = set(), {}
-        self.claims_held = 0
+        self.ambiguous, self.operations, self.retried = set(), set(), set()
+        self.claims_held, self.example = 0, None
         self.deadline = time.monotonic() + DEADLINE_S
         self.progress = Progress(title)
         self.lock, self.settled, self.problems = threading.Lock(), set(), []
+
+    def note(self, operation, retried=False):
+        with self.lock:
+            self.operations.add(operation)
+            if retried:
+                self.retried.add(operation)
 
     def tasks(self):
         """Each agent's list: its own half, and the tasks that were delivered to both."""
@@ -387,13 +398,15 @@ def kill_now_and_then(daemon):
 def count_unknown(run, port):
     """Of the operations that were unknown at some time: how many are resolved now."""
     connection, unknown, resolved = Connection(port, 10), 0, 0
-    for operation in set(run.operations.values()):
+    for operation in run.operations:
         _, events = connection.json("GET", f"/v1/operations/{operation}/events")
         events = events.get("events", events) if isinstance(events, dict) else events
         if not any(event.get("to") == "unknown_outcome" for event in events):
             continue
         unknown += 1
-        resolved += outcome(connection.json("GET", f"/v1/operations/{operation}")[1]) is not None
+        if outcome(connection.json("GET", f"/v1/operations/{operation}")[1]):
+            resolved += 1
+            run.example = operation
     return resolved, unknown
 
 
@@ -426,18 +439,18 @@ def held(column, run):
             column["provider effects"] == INTENDED and len(run.settled) == INTENDED)
 
 
-def print_next(onced, folder, run):
+def print_next(onced, folder, run, daemon):
     program = " ".join(onced)
-    operation = next(iter(sorted(set(run.operations.values()))), "op_…")
-    port = run.port
+    operation = run.example or min(run.operations)
     print(f"\nTry next (the ledger of this run is in {folder}):\n"
-          f"  {program} fake-provider --port 9000 &\n"
+          f"  {program} fake-provider --port {daemon.provider_port} &\n"
           f"  {program} serve {folder}/demo.yaml &\n"
-          f"  export ONCED_SERVER=http://127.0.0.1:{port}\n"
-          f"  {program} list                       # what happened\n"
-          f"  {program} trace {operation}    # the whole life of one of them\n"
-          f"  {program} serve --help\n"
-          f"  less demo/demo.yaml docs/fake-provider.md")
+          f"  export ONCED_SERVER=http://127.0.0.1:{run.port}\n"
+          f"  {program} list\n"
+          f"  {program} trace {operation}\n"
+          f"  {program} call refund.create -a payment_id=pay_0000 -a amount_cents=1000.00 -a note='customer asked, ticket 0'\n"
+          f"  kill %2 %1; rm -r {folder}\n"
+          "demo/demo.yaml shows how the two tools are put behind onced, docs/fake-provider.md what else can go wrong.")
 
 
 def find_onced():
@@ -471,11 +484,13 @@ def main():
         print_table(direct, through)
         print(f"\nonced was killed with SIGKILL {daemon.kills} times and was ready again after "
               f"{', '.join(f'{ms:.0f}' for ms in daemon.start_ms[1:])} ms. "
-              f"{run.claims_held} times the model said \"done\" before anybody knew; the application asked onced first.")
+              f"{run.claims_held} times the model said\n\"done\" before anybody knew; the application asked onced first. "
+              f"{len(run.retried)} credits were proven not to have happened\nand tried again on an operator's word: a provider "
+              "without keys is never sent anything twice by itself.")
         status = 0 if held(through, run) else 1
         print("The guarantee held." if status == 0 else "THE GUARANTEE DID NOT HOLD.")
         if not options.clean:
-            print_next(onced, folder, run)
+            print_next(onced, folder, run, daemon)
     finally:
         if options.clean:
             shutil.rmtree(folder, ignore_errors=True)
