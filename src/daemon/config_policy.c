@@ -126,9 +126,8 @@ static void check_stated_strategies(const struct policy *policy)
             ERROR(policy, "reconcile", "resend is never safe for class %s", class_name(policy));
         else
             ERROR(policy, "reconcile", "resend needs a key section in provider \"%s\"", tool->provider->name);
-    }
-    else if (has_strategy(tool, STRATEGY_RESEND) && tool->class == CLASS_EXTERNAL_IDEMPOTENT &&
-             tool->idempotent_by == IDEMPOTENT_BY_NATURE)
+    } else if (has_strategy(tool, STRATEGY_RESEND) && tool->class == CLASS_EXTERNAL_IDEMPOTENT &&
+               tool->idempotent_by == IDEMPOTENT_BY_NATURE)
         WARNING(policy, "reconcile",
                 "resend by nature repeats the write as it was: a later write to the same object would be undone");
     if (has_strategy(tool, STRATEGY_LOOKUP) && !tool->has_lookup)
