@@ -267,7 +267,7 @@ def test_window_same_key_other_arguments(world):
         one, times = intent(len(intents)), []
         intents.append(one)
         first = Background(call_until_settled, onced.port, one, times)
-        wait_until(lambda one=one: onced.by_key("refund.create", one.key).status == 200, every=0.001)
+        wait_until(lambda one=one: onced.by_key("refund.create", one.key).status == 202, every=0.001)
         other = Other(onced.port, intent(len(intents) - 1, cents=999_999))
         time.sleep(random.uniform(0.002, 0.03))
         onced.kill()
