@@ -328,6 +328,16 @@ static bool read_distinct(const struct json *value, struct arena *arena, struct 
     return true;
 }
 
+/* Other members may be null for "not given". A key that its sender believes to have given is never dropped silently. */
+static bool check_key(const struct json *body, struct problem_document *problem)
+{
+    const struct json *key = json_get(body, "idempotency_key");
+    if (!key || key->type != JSON_NULL)
+        return true;
+    return body_refuse(problem, PROBLEM_KEY_INVALID, "/idempotency_key",
+                       "\"idempotency_key\" is null; leave it out when there is no key");
+}
+
 static bool check_call(struct arena *arena, struct engine_call *call, int64_t now_ms, struct problem_document *problem)
 {
     struct call *c = &call->call;
@@ -381,7 +391,7 @@ bool call_body_read(struct arena *arena, struct str body, const struct call_head
         {.name = "dry_run", .type = BODY_BOOL, .out = &call->dry_run},
     };
     return body_parse(arena, body, &value, problem) &&
-           body_read(arena, value, members, sizeof members / sizeof *members, problem) &&
+           body_read(arena, value, members, sizeof members / sizeof *members, problem) && check_key(value, problem) &&
            read_distinct(distinct, arena, c, problem) && check_call(arena, call, now_ms, problem) &&
            merge_headers(arena, headers, c, problem) && apply_prefer(headers->prefer, wait_ms, call, problem);
 }
