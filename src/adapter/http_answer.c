@@ -405,9 +405,9 @@ static void take_values(struct judge *j, enum outcome outcome)
         return;
     }
     err_clear(&err);
-    if (response->result.pointer && *response->result.pointer == '\0' && response->body == HTTP_ANSWER_JSON &&
-        j->reply->body.n > 0) {
-        j->answer->result = trim(j->reply->body); /* the whole answer, byte for byte */
+    bool whole = response->result.pointer && *response->result.pointer == '\0';
+    if (whole && j->body_error.code == ERR_NONE) { /* as the provider wrote it, byte for byte */
+        j->answer->result = trim(j->reply->body);
         return;
     }
     code = http_extract_run(&response->result, j->body, j->arena, &result, &err);

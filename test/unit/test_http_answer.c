@@ -264,8 +264,7 @@ static void test_verify(void **state)
     init(&j, PROVIDER,
          "{\"request\":{\"path\":\"/\"},\"response\":{\"external_id\":\"/id\"},\"verify\":{\"/amount\":\"{amount}\",\"/"
          "big\":"
-         "\"{big}\",\"/text\":\"\\\"{amount}\\\"\",\"/note\":\"{note?}\",\"/ok\":true,\"/sum\":{\"jq\":\".amount + "
-         "1\"}}}");
+         "\"{big}\",\"/text\":\"\\\"{amount}\\\"\",\"/note\":\"{note?}\",\"/ok\":true}}");
     const char *right = "{\"id\":\"re\",\"amount\":49e2,\"big\":9007199254740993,\"text\":\"4900\",\"ok\":true}";
     expect(&j, 200, right, OUTCOME_SUCCESS);
     static const struct {
