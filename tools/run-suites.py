@@ -91,10 +91,11 @@ def run_pytest(build, arguments, tally):
         os.remove(report)
     environment = dict(os.environ, ONCED_BUILD=build)
     environment.setdefault("ONCED", os.path.join(build, "src", "cli", "onced"))
+    environment.setdefault("ONCED_BIN", environment["ONCED"])
     environment.setdefault("ONCED_FAKE_PROVIDER", os.path.join(build, "test", "support", "fake-provider"))
     environment.setdefault("ASAN_OPTIONS", "detect_leaks=1:abort_on_error=0")
     environment.setdefault("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1")
-    command = [sys.executable, "-B", "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", f"--junitxml={report}",
+    command = [sys.executable, "-B", "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "--timeout=900", f"--junitxml={report}",
                *(arguments or ["test/e2e"])]
     status = subprocess.run(command, env=environment, cwd=ROOT).returncode
     if not os.path.exists(report):

@@ -8,7 +8,8 @@ void problems_init(struct problems *problems, struct arena *arena)
     *problems = (struct problems){.arena = arena};
 }
 
-static void add(struct problems *problems, const char *pointer, bool warning, const char *format, va_list args)
+__attribute__((format(printf, 4, 0))) static void add(struct problems *problems, const char *pointer, bool warning,
+                                                      const char *format, va_list args)
 {
     problems->errors += !warning;
     if (problems->count == PROBLEMS_MAX)

@@ -189,28 +189,37 @@ void out_table_print(struct out *out, const struct out_table *table)
 
 /* ---- times ---- */
 
+/* timestamp_to_utc writes fixed places: "2026-11-29T16:23:28" and perhaps a fraction. */
+static int digits(const char *p, int count)
+{
+    int value = 0;
+    for (int i = 0; i < count; i++)
+        value = value * 10 + (p[i] - '0');
+    return value;
+}
+
+static int64_t utc_ms(const char *text)
+{
+    struct tm tm = {
+        .tm_year = digits(text, 4) - 1900, .tm_mon = digits(text + 5, 2) - 1, .tm_mday = digits(text + 8, 2)};
+    tm.tm_hour = digits(text + 11, 2);
+    tm.tm_min = digits(text + 14, 2);
+    tm.tm_sec = digits(text + 17, 2);
+    int64_t ms = (int64_t)timegm(&tm) * 1000, unit = 100;
+    if (text[19] != '.')
+        return ms;
+    for (const char *p = text + 20; *p >= '0' && *p <= '9' && unit > 0; p++, unit /= 10)
+        ms += (*p - '0') * unit;
+    return ms;
+}
+
 bool out_parse_time(struct str text, int64_t *ms)
 {
-    struct tm tm = {0};
-    char fraction[4] = "000";
-    int used = 0;
-    bool good = false;
     struct buf utc;
     buf_init(&utc, 64);
-    if (!text.p || !timestamp_to_utc(&utc, text) || utc.over)
-        goto out;
-    if (sscanf(utc.p, "%4d-%2d-%2dT%2d:%2d:%2d%n", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour, &tm.tm_min,
-               &tm.tm_sec, &used) != 6)
-        goto out;
-    if (utc.p[used] == '.') {
-        for (size_t i = 0; i < 3 && utc.p[used + 1 + i] >= '0' && utc.p[used + 1 + i] <= '9'; i++)
-            fraction[i] = utc.p[used + 1 + i];
-    }
-    tm.tm_year -= 1900;
-    tm.tm_mon -= 1;
-    *ms = (int64_t)timegm(&tm) * 1000 + strtol(fraction, NULL, 10);
-    good = true;
-out:
+    bool good = text.p && timestamp_to_utc(&utc, text) && !utc.over;
+    if (good)
+        *ms = utc_ms(utc.p);
     buf_release(&utc);
     return good;
 }

@@ -407,8 +407,8 @@ static enum err_code take_lock(struct sqlite_ledger *ledger, const char *path, s
         if (n < 0)
             err_set(err, ERR_IO, "the lock file %s can not be locked: %s", lock, strerror(errno));
         else
-            err_set(err, ERR_UNAVAILABLE, "%s is in use by pid %d: one onced at a time may own a ledger", path,
-                    atoi(pid));
+            err_set(err, ERR_UNAVAILABLE, "%s is in use by pid %ld: one onced at a time may own a ledger", path,
+                    strtol(pid, NULL, 10));
         close(fd);
     } else {
         write_pid(fd);

@@ -691,7 +691,7 @@ static struct schema *file_schema(struct arena *arena)
 {
     struct buf text;
     struct json *value;
-    struct schema *schema;
+    struct schema *schema = NULL;
     struct err err = {0};
     buf_init(&text, 0);
     options_write_schema(&text);
