@@ -1,0 +1,59 @@
+"""An ext4 file system in a file, in a mount namespace of its own (disk.py), that can turn read-only under a running process:
+`remount,abort` is the kernel's own way to act as if the device had failed."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+HOLD = 'mount -o loop "$1" "$2" && echo mounted && exec sleep 600'
+
+
+class Ext4Disk:
+    def __init__(self, folder, size="16M"):
+        if os.geteuid() != 0 or not shutil.which("mkfs.ext4"):
+            pytest.skip("needs root and mkfs.ext4: a file system has to be mounted")
+        self.image = folder / "ext4.img"
+        self.folder = folder / "ext4"
+        self.folder.mkdir()
+        subprocess.run(["truncate", "-s", size, self.image], check=True)
+        subprocess.run(["mkfs.ext4", "-q", "-F", self.image], check=True)
+        self.holder = subprocess.Popen(["unshare", "--mount", "--propagation", "private", "sh", "-c", HOLD, "sh",
+                                        str(self.image), str(self.folder)],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if self.holder.stdout.readline() != "mounted\n":
+            self.holder.wait(5)
+            pytest.skip("a loop file system can not be mounted here: " + self.holder.stderr.read().strip())
+
+    @property
+    def prefix(self):
+        return ("nsenter", "--mount", "--target", str(self.holder.pid), "--")
+
+    @property
+    def seen(self):
+        return pathlib.Path(f"/proc/{self.holder.pid}/root{self.folder}")
+
+    def run(self, *command, check=True):
+        return subprocess.run([*self.prefix, *map(str, command)], check=check, timeout=20, capture_output=True)
+
+    def fail(self):
+        self.run("mount", "-o", "remount,abort", self.folder)
+
+    def read_only(self):
+        """While no file is open for writing."""
+        self.run("mount", "-o", "remount,ro", self.folder)
+
+    def mount_again(self):
+        """After what wrote to it has ended: journal replayed, checked, mounted for writing."""
+        self.run("umount", self.folder)
+        self.run("e2fsck", "-fp", self.image, check=False)
+        self.run("mount", "-o", "loop", self.image, self.folder)
+
+    def close(self):
+        self.run("umount", "-l", self.folder, check=False)
+        self.holder.kill()
+        self.holder.wait()
+        self.holder.stdout.close()
+        self.holder.stderr.close()
