@@ -90,6 +90,18 @@ static struct str member_text(const struct json *body, const char *name)
     return value && (value->type == JSON_STRING || value->type == JSON_NUMBER) ? value->text : STR_NONE;
 }
 
+/* "refunds/pay_1" */
+static struct str business_key(struct fake_request *request, struct str value)
+{
+    const char *name = request->fake->store.collections[request->collection];
+    size_t n = strlen(name);
+    char *text = arena_alloc(&request->arena, n + 1 + value.n);
+    memcpy(text, name, n);
+    text[n] = '/';
+    memcpy(text + n + 1, value.p, value.n);
+    return (struct str){text, n + 1 + value.n};
+}
+
 static void read_identity(struct fake_request *request)
 {
     const struct fake_config *config = &request->fake->config;
@@ -100,8 +112,7 @@ static void read_identity(struct fake_request *request)
     for (size_t i = 0; i < config->business_key_count && !request->business.p; i++) {
         struct str value = member_text(request->json, config->business_keys[i]);
         if (value.p)
-            request->business = str_of(arena_printf(
-                &request->arena, "%s/%.*s", request->fake->store.collections[request->collection], STR_ARG(value)));
+            request->business = business_key(request, value);
     }
 }
 
@@ -417,6 +428,23 @@ static void keep_key(struct fake_request *request, int own_status, struct str ow
         fake_store_key_done(key, status, buf_str(&request->answer), fake->now_ms);
 }
 
+/* What the key is remembered under: with the endpoint's method, collection and id in front, unless all share one space.
+ */
+static char *key_with_scope(struct fake_request *request, struct str key)
+{
+    if (request->fake->config.scope_global)
+        return arena_copy_str(&request->arena, key);
+    char *text = arena_alloc(&request->arena, 3 + request->id.n + key.n + 1);
+    text[0] = (char)('0' + request->method);
+    text[1] = (char)('0' + request->collection);
+    if (request->id.n)
+        memcpy(text + 2, request->id.p, request->id.n);
+    text[2 + request->id.n] = ' ';
+    memcpy(text + 3 + request->id.n, key.p, key.n);
+    text[3 + request->id.n + key.n] = 0;
+    return text;
+}
+
 /* Looks the key up. True when that answers the request (replay, in use, mismatch); else the key is ours, if there is
  * one. */
 static bool key_answers(struct fake_request *request, struct str key_text)
@@ -425,9 +453,7 @@ static bool key_answers(struct fake_request *request, struct str key_text)
     struct fake_config *config = &fake->config;
     if (!key_text.p || config->keys == KEYS_IGNORE || request->plan.key_ignored)
         return false;
-    char *text = config->scope_global ? arena_printf(&request->arena, "%.*s", STR_ARG(key_text))
-                                      : arena_printf(&request->arena, "%d %d %.*s %.*s", (int)request->method,
-                                                     request->collection, STR_ARG(request->id), STR_ARG(key_text));
+    char *text = key_with_scope(request, key_text);
     uint64_t fingerprint[2];
     fake_fingerprint(request->json, fingerprint);
     struct fake_key *key = fake_store_key_find(&fake->store, str_of(text), fake->now_ms, config->retention_ms);

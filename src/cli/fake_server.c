@@ -248,15 +248,17 @@ static void add_headers(struct fake_request *request, struct MHD_Response *respo
     if (request->replayed)
         MHD_add_response_header(response, "Idempotent-Replayed", "true");
     if (request->retry_after_s >= 0) {
-        snprintf(number, sizeof number, "%lld", (long long)request->retry_after_s);
+        fake_number_text(number, (uint64_t)request->retry_after_s);
         MHD_add_response_header(response, "Retry-After", number);
     }
     if (request->etag) {
-        snprintf(number, sizeof number, "\"%u\"", request->etag);
+        number[0] = '"';
+        strcpy(number + 1 + fake_number_text(number + 1, request->etag), "\"");
         MHD_add_response_header(response, "ETag", number);
     }
     if (request->n) {
-        snprintf(number, sizeof number, "fake_%llu", (unsigned long long)request->n);
+        memcpy(number, "fake_", 5);
+        fake_number_text(number + 5, request->n);
         MHD_add_response_header(response, "Request-Id", number);
     }
 }

@@ -211,6 +211,30 @@ void fake_store_count_effect(struct fake_store *store, unsigned collection, stru
         store->totals.double_by_key++;
 }
 
+size_t fake_number_text(char *out, uint64_t number)
+{
+    char digits[20];
+    size_t at = sizeof digits;
+    do {
+        digits[--at] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number);
+    memcpy(out, digits + at, sizeof digits - at);
+    out[sizeof digits - at] = 0;
+    return sizeof digits - at;
+}
+
+/* "refund_17" for refunds; out has room for FAKE_COLLECTION_NAME_MAX + 24. */
+static struct str fresh_id(char *out, const char *collection, uint64_t seq)
+{
+    size_t n = strlen(collection);
+    if (n > 1 && collection[n - 1] == 's')
+        n--;
+    memcpy(out, collection, n);
+    out[n++] = '_';
+    return (struct str){out, n + fake_number_text(out + n, seq)};
+}
+
 struct fake_object *fake_store_create(struct fake_store *store, const struct fake_new_object *made)
 {
     uint64_t seq = store->next++;
@@ -219,13 +243,8 @@ struct fake_object *fake_store_create(struct fake_store *store, const struct fak
     struct fake_object *object = mem_zero(sizeof *object);
     char fresh[FAKE_COLLECTION_NAME_MAX + 24];
     struct str id = made->id;
-    if (!id.p) {
-        const char *name = store->collections[made->collection];
-        size_t n = strlen(name);
-        int stem = (int)(n > 1 && name[n - 1] == 's' ? n - 1 : n);
-        id = (struct str){fresh,
-                          (size_t)snprintf(fresh, sizeof fresh, "%.*s_%llu", stem, name, (unsigned long long)seq)};
-    }
+    if (!id.p)
+        id = fresh_id(fresh, store->collections[made->collection], seq);
     set_texts(object, id, made->reference, made->body);
     object->seq = seq;
     object->collection = made->collection;
@@ -281,16 +300,10 @@ const char *fake_object_status(const struct fake_object *object, int64_t now_ms)
     return object->ends_failed ? "failed" : "succeeded";
 }
 
-/* Each answer holds two: printf would be a tenth of the work. */
 static void add_number(struct buf *out, uint64_t number)
 {
-    char digits[20];
-    size_t at = sizeof digits;
-    do {
-        digits[--at] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number);
-    buf_add(out, digits + at, sizeof digits - at);
+    char digits[24];
+    buf_add(out, digits, fake_number_text(digits, number));
 }
 
 void fake_object_write(const struct fake_store *store, const struct fake_object *object, int64_t now_ms,

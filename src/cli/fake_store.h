@@ -103,6 +103,10 @@ struct fake_new_object {
     bool ends_failed;
 };
 
+/* Decimal digits of a number at out (room for 21), with a NUL; how many. Answers hold several: printf would be a tenth
+ * of the provider's work. */
+size_t fake_number_text(char *out, uint64_t number);
+
 /* Creates an object and counts the effect. */
 struct fake_object *fake_store_create(struct fake_store *store, const struct fake_new_object *made);
 /* Counts an effect that changed or removed an existing object. */
