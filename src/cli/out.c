@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "core/timestamp.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -113,6 +114,7 @@ void out_field(struct out *out, const char *name, struct str value)
 
 void out_table_init(struct out_table *table, struct arena *arena, const char *const *heads, size_t columns)
 {
+    assert(columns > 0 && columns <= OUT_TABLE_COLUMNS_MAX);
     *table = (struct out_table){.arena = arena, .columns = columns};
     for (size_t i = 0; i < columns; i++)
         table->heads[i] = heads[i];
@@ -172,8 +174,8 @@ static void print_row(struct out *out, const struct out_table *table, const stru
 
 void out_table_print(struct out *out, const struct out_table *table)
 {
-    size_t widths[OUT_TABLE_COLUMNS_MAX];
-    struct out_cell heads[OUT_TABLE_COLUMNS_MAX];
+    size_t widths[OUT_TABLE_COLUMNS_MAX] = {0};
+    struct out_cell heads[OUT_TABLE_COLUMNS_MAX] = {0};
     for (size_t c = 0; c < table->columns; c++) {
         heads[c] = (struct out_cell){str_of(table->heads[c]), OUT_DIM};
         widths[c] = out_columns(heads[c].text);
