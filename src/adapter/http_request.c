@@ -464,12 +464,12 @@ static enum err_code add_page_url(struct builder *b, struct str page)
 {
     struct buf *url = &b->message->url;
     struct str origin = {b->provider->base_url, b->provider->origin_bytes};
+    buf_add_str(url, origin);
     if (page.n > 1 && page.p[0] == '/' && page.p[1] != '/') {
-        buf_add_str(url, origin);
         buf_add_str(url, page);
     } else if (page.n > origin.n && strncasecmp(page.p, origin.p, origin.n) == 0 &&
                (page.p[origin.n] == '/' || page.p[origin.n] == '?')) {
-        buf_add_str(url, page);
+        buf_add(url, page.p + origin.n, page.n - origin.n);
     } else {
         return err_set(b->err, ERR_INVALID, "the next page's address is not on the provider's host");
     }
