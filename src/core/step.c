@@ -268,7 +268,9 @@ static void become_unknown(struct ctx *c, enum cause cause, enum reason reason, 
         delay = c->in->finding.retry_after_ms > 0 ? c->in->finding.retry_after_ms : backoff(c);
         op->retries++;
         break;
-    case STRATEGY_LOOKUP: /* presence is proof at once: the first look needs no delay */ break;
+    case STRATEGY_LOOKUP: /* presence is proof at once: the first look needs no delay; intervals start anew */
+        op->retries = 0;
+        break;
     case STRATEGY_WEBHOOK:
     case STRATEGY_MANUAL:
         op->reason = REASON_NEEDS_OPERATOR;
