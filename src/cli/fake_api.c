@@ -96,7 +96,7 @@ static struct str business_key(struct fake_request *request, struct str value)
     const char *name = request->fake->store.collections[request->collection];
     size_t n = strlen(name);
     char *text = arena_alloc(&request->arena, n + 1 + value.n);
-    memcpy(text, name, n);
+    memcpy(text, name, n + 1);
     text[n] = '/';
     memcpy(text + n + 1, value.p, value.n);
     return (struct str){text, n + 1 + value.n};

@@ -257,7 +257,7 @@ static void add_headers(struct fake_request *request, struct MHD_Response *respo
         MHD_add_response_header(response, "ETag", number);
     }
     if (request->n) {
-        memcpy(number, "fake_", 5);
+        memcpy(number, "fake_", 6);
         fake_number_text(number + 5, request->n);
         MHD_add_response_header(response, "Request-Id", number);
     }

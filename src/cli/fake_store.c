@@ -228,9 +228,9 @@ size_t fake_number_text(char *out, uint64_t number)
 static struct str fresh_id(char *out, const char *collection, uint64_t seq)
 {
     size_t n = strlen(collection);
+    memcpy(out, collection, n + 1);
     if (n > 1 && collection[n - 1] == 's')
         n--;
-    memcpy(out, collection, n);
     out[n++] = '_';
     return (struct str){out, n + fake_number_text(out + n, seq)};
 }
