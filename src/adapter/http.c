@@ -272,7 +272,6 @@ static void preset(struct exchange *exchange, const struct http_provider *provid
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 0L);
     curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, BUFFER_BYTES);
     curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, BUFFER_BYTES);
-    curl_easy_setopt(easy, CURLOPT_USERAGENT, "onced/" ONCED_VERSION);
     curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, before_request);
     curl_easy_setopt(easy, CURLOPT_PREREQDATA, exchange);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);

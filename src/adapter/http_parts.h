@@ -210,7 +210,6 @@ struct http_expected { /* an equality with its right side filled in */
 struct http_message {
     struct arena *arena; /* borrowed: texts below */
     const struct http_request *request;
-    const char *method;
     struct buf url, body; /* these and the next are reused between requests */
     struct buf scratch, value;
     struct curl_slist *headers; /* nodes in the arena, then the request's fixed ones */

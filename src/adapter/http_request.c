@@ -220,6 +220,8 @@ static void sort_headers(struct http_request *request, const struct http_provide
         add_fixed(request, "Content-Type", type);
     else if (!type)
         request->fixed = curl_slist_append(request->fixed, "Content-Type:"); /* libcurl would send its own */
+    if (!has_header(request, provider, "User-Agent"))
+        add_fixed(request, "User-Agent", "onced/" ONCED_VERSION);
     request->fixed = curl_slist_append(request->fixed, "Expect:");
 }
 
