@@ -52,7 +52,9 @@ static void plan_tick(void *user)
     }
     struct env *env = env_system();
     int64_t delay = next - env->now_ms(env);
-    uv_timer_start(&daemon->tick, on_tick, delay > 0 ? (uint64_t)delay : 0, 0);
+    /* At least 1: libuv 1.44 runs a timer that its callback starts anew with 0 again at once, for ever, and nothing
+     * else. */
+    uv_timer_start(&daemon->tick, on_tick, delay > 1 ? (uint64_t)delay : 1, 0);
 }
 
 /* ---- ledger ---- */

@@ -145,7 +145,7 @@ int64_t engine_next_tick_ms(struct engine *engine)
     if ((node = heap_first(&engine->stalls)))
         next = earlier(next, node->at_ms);
     next = earlier(next, reads_next_ms(engine->reads));
-    return engine->stopping ? earlier(next, engine->stop_deadline_ms) : next;
+    return engine->stopped ? earlier(next, engine->stop_deadline_ms) : next; /* cut off: that time has been */
 }
 
 void engine_on_schedule(struct engine *engine, void (*changed)(void *user), void *user)

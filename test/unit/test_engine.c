@@ -681,6 +681,29 @@ static void test_tenants_and_principals(void **state)
     assert_int_equal(fix->world.sent_count, 2);
 }
 
+static void count_stopped(void *user)
+{
+    (*(int *)user)++;
+}
+
+/* A stop that its deadline cut off has no more plans: an owner that ticks when told would spin on the past deadline. */
+static void test_late_stop_plans_nothing(void **state)
+{
+    struct fix *fix = *state;
+    int stopped = 0;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    engine_stop(fix->world.engine, fix->world.now_ms + 1000, count_stopped, &stopped);
+    world_run(&fix->world);
+    assert_int_equal(stopped, 0);
+    assert_int_equal(engine_next_tick_ms(fix->world.engine), fix->world.now_ms + 1000);
+    world_advance(&fix->world, 1000);
+    assert_int_equal(stopped, 1);
+    assert_int_equal(fix->a.count, 1);
+    assert_true(fix->a.waited_out);
+    assert_int_equal(engine_next_tick_ms(fix->world.engine), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -720,6 +743,7 @@ int main(void)
         TEST(test_dry_run_records_nothing),
         TEST(test_breaker_holds),
         TEST(test_tenants_and_principals),
+        TEST(test_late_stop_plans_nothing),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }
