@@ -1,4 +1,4 @@
-"""Finds the program: ONCED_BIN, else the newest of the usual build folders."""
+"""Finds the program: ONCED_BIN or ONCED, else the newest of the usual build folders."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ BUILDS = ("build", "build-debug", "build-release", "builddir")
 
 
 def find():
-    given = os.environ.get("ONCED_BIN")
+    given = os.environ.get("ONCED_BIN") or os.environ.get("ONCED")
     if given:
         path = pathlib.Path(given).resolve()
         return path if path.is_file() else None
