@@ -1,0 +1,525 @@
+"""Scenarios of the case bank about owners that die, ledgers that can not be written, and times. The numbers in the names are
+the bank's. Killed means kill -9; a full disk is a full file system (mounted by root, else the test is skipped)."""
+
+import sqlite3
+import time
+
+import pytest
+
+from onced_e2e import registry
+from onced_e2e.client import LOST, Client
+from onced_e2e.judge import judge, never_failed, sent
+from onced_e2e.process import Failed
+from onced_e2e.registry import TEXT
+from onced_e2e.wait import Background, wait_until
+
+REFUND = {"payment_id": "p1", "amount_cents": 2500}
+
+
+def exhaust(onced, disk, tool):
+    """Fills the disk and calls until nothing can be recorded any more: what the log file had room for may still take some,
+    and SQLite makes room within it a few times. The answers that were not refused, and the last refusal."""
+    served, refusals = [], 0
+    for n in range(2000):
+        disk.fill()
+        answer = onced.call(tool, {**REFUND, "payment_id": f"full-{n}"}, key=f"full-{n}", wait_ms=100)
+        if answer.status != 503:
+            refusals = 0
+            served.append(answer)
+            continue
+        refusals += 1
+        if refusals == 10:
+            return served, answer
+    raise AssertionError("the disk never was full")
+
+
+# ---- S29: the in-progress record ended with its owner ----
+
+
+def test_S29_killed_after_commit_is_looked_up(world, provider):
+    onced = world.onced({"withdraw": registry.refund(keyed=False)})
+    provider.script("timeout_after_commit")
+    caller = Background(onced.call, "withdraw", REFUND, key="k")
+    wait_until(lambda: provider.effects() == 1)
+    onced.restart()
+    with pytest.raises(LOST):
+        caller.result()
+    redelivered = onced.call("withdraw", REFUND, key="k")
+    assert (redelivered.state, redelivered["reason"]) == ("completed_success", "reconciled"), redelivered
+    assert redelivered.replayed and provider.lookups()
+    judge(onced, provider, redelivered.id, effects=1, dispatches=1)
+    never_failed(onced, redelivered.id)
+    assert "lost" in {row["outcome"] for row in onced.attempt_rows(redelivered.id)}
+
+
+def test_S29_control_killed_before_dispatch_is_sent(world, provider):
+    """One connection to the provider: the second operation is recorded and waits while the first holds it."""
+    section = registry.provider(provider.url, connections=1)
+    onced = world.onced({"withdraw": registry.refund(keyed=False, provider="narrow", while_in_doubt="allow", timeout="5s")},
+                        providers={"narrow": section})
+    provider.script({"fault": "timeout_after_commit", "payment_id": "p1"})
+    first = onced.submit("withdraw", REFUND)
+    wait_until(lambda: provider.effects() == 1)
+    second = onced.submit("withdraw", {**REFUND, "payment_id": "p2"})
+    assert onced.operation(second).state == "pending_dispatch"
+    assert len(provider.writes()) == 1
+    onced.restart()
+    done = onced.call("withdraw", {**REFUND, "payment_id": "p2"})
+    assert done.id == second and done.state == "completed_success", done
+    judge(onced, provider, second, effects=1, dispatches=1)
+    assert onced.settled(first).state == "completed_success"
+    judge(onced, provider, first, effects=1, dispatches=1)
+    never_failed(onced, first)
+
+
+# ---- S32: what an owner says after its lease ----
+
+
+def foreign_hand(onced, operation, **columns):
+    """As if another gateway wrote this row: the file has no second daemon, so the test is it."""
+    with sqlite3.connect(onced.ledger, timeout=5) as database:
+        number = {(kind, text): number for kind, number, text in database.execute("SELECT kind, number, text FROM names")}
+        values = {name: number[(name, value)] if name in ("state", "reason") else value for name, value in columns.items()}
+        assignments = ", ".join(f"{name} = :{name}" for name in values)
+        changed = database.execute(f"UPDATE operations SET {assignments} WHERE id = :id", {**values, "id": operation}).rowcount
+        assert changed == 1
+        if columns.get("state") == "unknown_outcome":
+            database.execute("INSERT INTO doubts SELECT n, tenant, tool, principal, unknown_since_ms FROM operations WHERE id = ?",
+                             (operation,))
+    database.close()
+
+
+def on_the_wire(world, provider):
+    onced = world.onced({"withdraw": registry.refund(keyed=False, timeout="5s")})
+    provider.script("timeout_after_commit:1200")
+    operation = onced.submit("withdraw", REFUND)
+    wait_until(lambda: provider.effects() == 1)
+    return onced, operation
+
+
+def now_ms():
+    return int(time.time() * 1000)
+
+
+def test_S32_an_expired_lease_that_nobody_took(world, provider):
+    onced, operation = on_the_wire(world, provider)
+    foreign_hand(onced, operation, lease_until_ms=now_ms() - 1000, wake_at_ms=now_ms() - 1000)
+    done = onced.settled(operation)
+    assert done.state == "completed_success" and done["external_id"] == provider.objects("refunds")[0]["id"], done
+    judge(onced, provider, operation, effects=1, dispatches=1)
+    never_failed(onced, operation)
+
+
+def test_S32_reclaimed_and_unknown_the_late_answer_is_evidence(world, provider):
+    onced, operation = on_the_wire(world, provider)
+    rev = onced.operation(operation)["version"]
+    far = now_ms() + 3600_000
+    foreign_hand(onced, operation, state="unknown_outcome", reason="lease_lost", owner="gw_OTHER", lease_until_ms=far,
+                 wake_at_ms=far, unknown_since_ms=now_ms(), rev=rev + 1)
+    done = onced.settled(operation)
+    assert (done.state, done["reason"]) == ("completed_success", "reconciled"), done
+    assert "evidence" in {event["cause"] for event in onced.events(operation)}
+    judge(onced, provider, operation, effects=1, dispatches=1)
+
+
+def test_S32_reclaimed_and_closed_is_not_overwritten(world, provider):
+    onced, operation = on_the_wire(world, provider)
+    rev = onced.operation(operation)["version"]
+    foreign_hand(onced, operation, state="completed_success", reason="reconciled", owner=None, lease_until_ms=0, wake_at_ms=0,
+                 open=0, completed_ms=now_ms(), external_id="refund_of_the_other", result='{"by":"other"}', rev=rev + 1)
+    wait_until(lambda: onced.incidents(operation), what="the incident")
+    now = onced.operation(operation)
+    assert now.state == "completed_success" and now["result"] == {"by": "other"}, now
+    assert now["external_id"] == "refund_of_the_other"
+    assert [incident["kind"] for incident in onced.incidents(operation)] == ["duplicate_effect"]
+    evidence = [event for event in onced.events(operation) if event["cause"] == "evidence"]
+    assert evidence and provider.objects("refunds")[0]["id"] in str(evidence), evidence
+    judge(onced, provider, operation, effects=1, dispatches=1)
+
+
+# ---- S37: what is finished stays finished ----
+
+
+def test_S37_finished_stays_finished(world, provider):
+    onced = world.onced({"withdraw": registry.refund()})
+    done = onced.call("withdraw", REFUND, key="k")
+    assert done.state == "completed_success"
+    for torn in (b"", b"\0" * 4096, b"torn write" * 300):
+        onced.kill()
+        wal = onced.ledger.with_name(onced.ledger.name + "-wal")
+        if wal.exists() and torn:  # a write that the crash cut off
+            with open(wal, "ab") as file:
+                file.write(torn)
+        onced.start()
+        now = onced.operation(done.id)
+        assert now.state == "completed_success" and now["version"] == done["version"] and now["result"] == done["result"]
+        again = onced.call("withdraw", REFUND, key="k")
+        assert again.id == done.id and again.replayed and again["result"] == done["result"]
+    judge(onced, provider, done.id, effects=1, dispatches=1)
+
+
+# ---- S38: effect done, the note of it can not be written, again and again ----
+
+
+def try_start(onced):
+    """A start on a full disk: it runs, or says clearly why not."""
+    before = len(onced.process.text())
+    try:
+        onced.start()
+        return True
+    except Failed:
+        said = onced.process.text()[before:].lower()
+        assert onced.process.child.returncode not in (None, 0) and onced.process.child.returncode > 0, said
+        assert "space" in said or "full" in said or "disk" in said, said
+        return False
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["keyless", "keyed"])
+def test_S38_restarts_with_a_full_disk_send_nothing_again(world, provider, small_disk, keyed):
+    disk = small_disk()
+    onced = world.prepare({"send": registry.refund(keyed=keyed, timeout="20s", reconcile=["lookup", "manual"], while_in_doubt="allow")},
+                          ledger=disk.folder / "onced.db", prefix=disk.prefix)
+    onced.start()
+    provider.script({"fault": "timeout_after_commit:3000", "payment_id": "p1"})
+    operation = onced.submit("send", REFUND)
+    wait_until(lambda: provider.effects(operation) == 1)
+    exhaust(onced, disk, "send")
+    wait_until(lambda: provider.writes(operation)[0]["outcome"] == "answered")
+    time.sleep(1.0)  # noting the answer fails, several times
+    assert onced.operation(operation).state == "dispatched"  # nobody is told what is not durable
+    for _ in range(5):
+        onced.kill()
+        disk.fill()
+        if try_start(onced):
+            now = onced.operation(operation)
+            assert now.state in ("dispatched", "unknown_outcome"), now
+            time.sleep(0.3)
+        assert len(provider.writes(operation)) == 1
+    disk.free()
+    if not onced.process.alive():
+        onced.start()
+    done = onced.settled(operation)
+    assert (done.state, done["reason"]) == ("completed_success", "reconciled"), done
+    judge(onced, provider, operation, effects=1, dispatches=1)
+    never_failed(onced, operation)
+    assert provider.truth()["duplicates_by_reference"] == 0
+
+
+# ---- S39: recovery before the channel is ready ----
+
+
+def provider_down(world, provider, restarts, kill, **retry):
+    retry = {"attempts": 3, "total": "1h", "backoff": "20ms", "backoff_max": "100ms", **retry}
+    onced = world.onced({"send": registry.refund(retry=retry)})
+    provider.stop()
+    operations = [onced.submit("send", {**REFUND, "payment_id": f"p{n}"}) for n in range(10)]
+    for _ in range(restarts):
+        time.sleep(0.3)
+        onced.restart(kill=kill)
+    return onced, operations
+
+
+def test_S39_a_provider_that_is_down_costs_no_attempts(world, provider):
+    onced, operations = provider_down(world, provider, restarts=6, kill=False)
+    for operation in operations:
+        now = onced.operation(operation)
+        assert now.state in ("failed_retryable", "dispatched") and now["attempts"] <= 1, now
+        assert len(onced.attempt_rows(operation)) > 6
+    provider.start()
+    for operation in operations:
+        done = onced.settled(operation)
+        assert done.state == "completed_success" and done["attempts"] == 1, done
+        judge(onced, provider, operation, effects=1, dispatches=1)
+    assert provider.effects() == 10
+
+
+def test_S39_kill_in_the_middle_of_it(world, provider):
+    """Killed between the note "about to send" and the refused connection: that attempt counts, for nobody can know."""
+    onced, operations = provider_down(world, provider, restarts=6, kill=True, attempts=20)
+    provider.start()
+    for operation in operations:
+        done = onced.settled(operation)
+        assert done.state == "completed_success" and done["attempts"] <= 7, done
+        assert provider.effects(operation) == 1 and len(provider.writes(operation)) == 1
+    assert provider.effects() == 10
+
+
+def test_S39_with_a_circuit_breaker(world, provider):
+    section = registry.provider(provider.url, key=registry.KEY_CONTRACT, breaker={"failures": 2, "open": "200ms"})
+    onced = world.onced({"send": registry.refund(provider="broken", retry={"attempts": 2, "total": "1h", "backoff": "20ms",
+                                                                            "backoff_max": "100ms"})},
+                        providers={"broken": section})
+    provider.stop()
+    operations = [onced.submit("send", {**REFUND, "payment_id": f"p{n}"}) for n in range(10)]
+    for _ in range(2):
+        time.sleep(0.4)
+        onced.restart()
+    provider.start()
+    for operation in operations:
+        assert onced.settled(operation).state == "completed_success"
+        judge(onced, provider, operation, effects=1, dispatches=1)
+
+
+# ---- S59, S72: the ledger can not be written ----
+
+
+def test_S59_S72_ledger_full_before_the_intent_sends_nothing(world, provider, small_disk):
+    disk = small_disk()
+    onced = world.prepare({"charge": registry.refund()}, ledger=disk.folder / "onced.db", prefix=disk.prefix)
+    onced.start()
+    done = onced.call("charge", REFUND, key="k")
+    served, refused = exhaust(onced, disk, "charge")
+    assert refused.problem == "unavailable" and int(refused.headers["Retry-After"]) >= 1, refused
+    requests = len(provider.writes())
+    assert requests == 1 + len(served) == provider.effects()
+    for n in range(5):  # the trigger condition stays true
+        again = onced.call("charge", {**REFUND, "payment_id": "low-balance"}, key="auto")
+        assert again.status == 503, again
+    assert len(provider.writes()) == requests, "no durable record, no dispatch"
+    replay = onced.call("charge", REFUND, key="k")  # what is recorded can still be read
+    assert replay.id == done.id and replay.replayed, replay
+    assert onced.client.get("/healthz").status == 200
+    disk.free()
+    resumed = wait_until(lambda: (lambda answer: answer if answer.status != 503 else None)(
+        onced.call("charge", {**REFUND, "payment_id": "low-balance"}, key="auto")))
+    assert resumed.state == "completed_success", resumed
+    judge(onced, provider, resumed.id, effects=1, dispatches=1)
+
+
+def test_S72_ledger_full_between_intent_and_outcome(world, provider, small_disk):
+    disk = small_disk()
+    onced = world.prepare({"charge": registry.refund(timeout="20s")}, ledger=disk.folder / "onced.db", prefix=disk.prefix)
+    onced.start()
+    provider.script({"fault": "timeout_after_commit:3000", "payment_id": "p1"})
+    first = Background(onced.call, "charge", REFUND, key="auto", wait_ms=20000)
+    wait_until(lambda: provider.effects() == 1)
+    exhaust(onced, disk, "charge")
+    wait_until(lambda: provider.writes()[0]["outcome"] == "answered")
+    time.sleep(0.5)
+    assert first.running(), "nobody is told what is not durable"
+    requests = len(provider.writes())
+    for _ in range(3):  # further triggers, the same and others
+        same = onced.call("charge", REFUND, key="auto", wait_ms=50)
+        assert same.status in (202, 503) and same.state in (None, "dispatched"), same
+        other = onced.call("charge", {**REFUND, "payment_id": "p2"}, key="auto-2", wait_ms=50)
+        assert other.status == 503, other
+    assert len(provider.writes()) == requests
+    disk.free()
+    done = first.result()
+    assert done.state == "completed_success", done
+    again = onced.call("charge", REFUND, key="auto")
+    assert again.id == done.id and again.replayed
+    judge(onced, provider, done.id, effects=1, dispatches=1)
+    never_failed(onced, done.id)
+
+
+def test_S72_read_only_at_start(world, provider, small_disk):
+    disk = small_disk()
+    onced = world.prepare({"charge": registry.refund()}, ledger=disk.folder / "onced.db", prefix=disk.prefix)
+    onced.start()
+    done = onced.call("charge", REFUND, key="k")
+    onced.stop()
+    disk.read_only()
+    with pytest.raises(Failed) as refused:
+        onced.start()
+    assert "read-only" in str(refused.value).lower(), refused.value
+    assert len(provider.writes()) == 1
+    disk.read_only(False)
+    onced.start()
+    again = onced.call("charge", REFUND, key="k")
+    assert again.id == done.id and again.replayed
+    judge(onced, provider, done.id, effects=1, dispatches=1)
+
+
+# ---- S73: a batch that is sent again as a whole ----
+
+
+def test_S73_batch_of_fifty_three_times_and_a_crash(world, provider):
+    provider.config(business_keys=["to"])
+    tool = registry.write("mails", {"batch": TEXT, "to": TEXT}, key="mail:{batch}:{to}", reconcile=["lookup", "resend", "manual"],
+                          settle="150ms")
+    onced = world.onced({"mail.send": tool})
+    provider.script({"fault": "timeout_after_commit", "key": "r23"}, {"fault": "502", "key": "r40"})
+
+    def send_all():
+        answers = {}
+        for n in range(1, 51):
+            answers[n] = onced.call("mail.send", {"batch": "b1", "to": f"r{n}"})
+        return answers
+
+    first = Background(send_all)
+    wait_until(lambda: provider.effects_of("mails/r23") == 1)
+    onced.kill()  # item 23 is out, nothing says so
+    with pytest.raises(LOST):
+        first.result()
+    onced.start()
+    for _ in range(3):
+        answers = send_all()
+        assert {answer.state for answer in answers.values()} == {"completed_success"}, answers
+    truth = provider.truth()
+    assert truth["effects"] == 50 and truth["duplicates_by_key"] == 0
+    assert {truth["by_key"][f"mails/r{n}"] for n in range(1, 51)} == {1}
+    assert answers[23]["reason"] == "reconciled" and answers[23]["attempts"] == 1
+    judge(onced, provider, answers[23].id, effects=1, dispatches=1)
+    judge(onced, provider, answers[40].id, effects=1, dispatches=2)
+    assert len(provider.writes()) == 51
+
+
+def test_S73_control_send_then_mark_sends_twice(provider):
+    """What the batch does without a record: whoever is not marked is sent again."""
+    provider.config(business_keys=["to"])
+    provider.script({"fault": "timeout_after_commit", "key": "r3"})
+    marked = set()
+    for _ in range(2):
+        for n in range(1, 6):
+            if n in marked:
+                continue
+            try:
+                provider.write("mails", {"to": f"r{n}"}, timeout=0.3)
+                marked.add(n)
+            except TimeoutError:
+                break
+    assert provider.effects_of("mails/r3") == 2
+
+
+# ---- S69: seconds and milliseconds ----
+
+
+@pytest.mark.parametrize("answer_ms, in_time", [(800, True), (1250, False)])
+def test_S69_attempt_time_out(world, provider, answer_ms, in_time):
+    onced = world.onced({"send": registry.refund(keyed=False, timeout="1s")})
+    provider.script(f"timeout_after_commit:{answer_ms}")
+    begun = time.monotonic()
+    answer = onced.call("send", REFUND)
+    took = time.monotonic() - begun
+    assert answer.state == "completed_success" and (answer["reason"] is None) == in_time, answer
+    assert 0.75 < took < 1.2
+    judge(onced, provider, answer.id, effects=1, dispatches=1)
+
+
+@pytest.mark.parametrize("wait_s, replayed", [(0.7, True), (1.3, False)])
+def test_S69_repeat_window(world, provider, wait_s, replayed):
+    onced = world.onced({"send": registry.refund(repeat_window="1s")})
+    first = onced.call("send", REFUND)
+    time.sleep(wait_s)
+    second = onced.call("send", REFUND)
+    assert second.replayed == replayed and provider.effects() == (1 if replayed else 2), second
+    assert (second.id == first.id) == replayed
+
+
+@pytest.mark.parametrize("wait_s, kept", [(1.6, True), (2.5, False)])
+def test_S69_retention(world, provider, wait_s, kept):
+    onced = world.onced({"send": registry.refund(retain="2s", repeat_window="1s")})
+    first = onced.call("send", REFUND, key="k")
+    time.sleep(wait_s)
+    second = onced.call("send", REFUND, key="k")
+    assert second.id == first.id and (second.status, second.problem) == ((200, None) if kept else (409, "result_expired")), second
+    judged = provider.effects()
+    assert judged == 1 and len(provider.writes()) == 1
+
+
+@pytest.mark.parametrize("down_s, re_sent", [(0.8, True), (2.4, False)])
+def test_S69_provider_key_retention(world, provider, down_s, re_sent):
+    provider.config(retention_ms=5000)  # the provider itself would still replay
+    section = registry.provider(provider.url, key={**registry.KEY_CONTRACT, "retention": "2s"})
+    onced = world.onced({"send": registry.refund(provider="short")}, providers={"short": section})
+    provider.script("timeout_after_commit:300")
+    operation = onced.submit("send", REFUND)
+    wait_until(lambda: provider.effects() == 1)
+    onced.kill()
+    time.sleep(down_s)
+    onced.start()
+    assert onced.settled(operation).state == "completed_success"
+    judge(onced, provider, operation, effects=1, dispatches=2 if re_sent else 1)
+
+
+def test_S69_owned_while_the_owner_lives_free_when_it_is_gone(world, provider):
+    onced = world.onced({"send": registry.refund(keyed=False, timeout="5s")})
+    provider.script("timeout_after_commit:1500")
+    operation = onced.submit("send", REFUND)
+    wait_until(lambda: provider.effects() == 1)
+    second = world.prepare({"send": registry.refund(keyed=False)}, ledger=onced.ledger)
+    with pytest.raises(Failed) as refused:
+        second.start()
+    assert str(onced.process.pid) in str(refused.value), refused.value  # says who holds it
+    onced.kill()
+    begun = time.monotonic()
+    second.start()
+    done = second.settled(operation)
+    assert (done.state, done["reason"]) == ("completed_success", "reconciled")
+    assert time.monotonic() - begun < 1.0, "not by the end of a lease: the owner is known to be gone"
+    judge(second, provider, operation, effects=1, dispatches=1)
+
+
+def test_S69_one_unit_in_the_ledger(world, provider):
+    onced = world.onced({"send": registry.refund(keyed=False)})
+    begun = now_ms()
+    provider.script("close_after_commit")
+    done = onced.call("send", REFUND)
+    assert done.state == "completed_success"
+    onced.stop()
+    names = [row[1] for row in onced.sql("PRAGMA table_info(operations)") if row[1].endswith("_ms")]
+    values = dict(zip(names, onced.sql(f"SELECT {', '.join(names)} FROM operations WHERE id = ?", (done.id,))[0]))
+    month = 31 * 24 * 3600 * 1000
+    assert names and all(value == 0 or begun - 1000 <= value <= begun + month for value in values.values()), values
+    for table, column in (("history", "at_ms"), ("history", "started_ms"), ("history", "finished_ms")):
+        for (value,) in onced.sql(f"SELECT {column} FROM {table} WHERE {column} > 0"):
+            assert begun - 1000 <= value <= now_ms() + 1000
+
+
+# ---- stopping while the ledger can not be written ----
+
+
+def test_stop_ends_in_time_although_an_outcome_can_not_be_noted(world, provider, small_disk):
+    disk = small_disk()
+    onced = world.prepare({"charge": registry.refund(timeout="20s")}, ledger=disk.folder / "onced.db", prefix=disk.prefix,
+                          server={"stop_timeout": "1s"})
+    onced.start()
+    provider.script({"fault": "timeout_after_commit:2000", "payment_id": "p1"})
+    operation = onced.submit("charge", REFUND)
+    wait_until(lambda: provider.effects(operation) == 1)
+    exhaust(onced, disk, "charge")
+    wait_until(lambda: provider.writes(operation)[0]["outcome"] == "answered")
+    begun = time.monotonic()
+    onced.stop()
+    assert time.monotonic() - begun < 2.5
+    disk.free()
+    onced.start()
+    assert onced.settled(operation).state == "completed_success"
+    judge(onced, provider, operation, effects=1, dispatches=2)  # keyed: asked again with the same key, as after a kill
+
+
+# ---- disk full while running: nothing is lost, nothing is sent without a record ----
+
+
+def test_disk_full_under_load_loses_nothing(world, provider, small_disk):
+    disk = small_disk("24m")
+    onced = world.prepare({"charge": registry.refund(while_in_doubt="allow")}, ledger=disk.folder / "onced.db", prefix=disk.prefix)
+    onced.start()
+    told = {}
+
+    def caller(base):
+        client = Client(onced.port)
+        for n in range(base, base + 60):
+            end = time.monotonic() + 30
+            while time.monotonic() < end:
+                answer = onced.call("charge", {**REFUND, "payment_id": f"p{n}"}, key=f"k{n}", client=client)
+                if answer.status in (200, 201):
+                    told[n] = answer
+                    break
+                time.sleep(0.02)
+
+    callers = [Background(caller, base) for base in range(0, 480, 60)]
+    for _ in range(3):
+        time.sleep(0.15)
+        disk.fill()
+        time.sleep(0.4)
+        disk.free()
+    for each in callers:
+        each.result(60)
+    assert len(told) == 480 and {answer.state for answer in told.values()} == {"completed_success"}
+    truth = provider.truth()
+    assert truth["effects"] == 480 and truth["duplicates_by_reference"] == 0
+    onced.restart()
+    for n in (0, 100, 479):
+        assert onced.operation(told[n].id)["result"] == told[n]["result"]
