@@ -30,11 +30,6 @@ class Tally:
             getattr(self, outcome).append(name)
 
 
-def meson_command():
-    import shutil
-    return [shutil.which("meson") or "meson"]
-
-
 def cmocka_outcomes(text):
     """(outcome, name) of each test in cmocka's TAP output, and how many were promised."""
     outcomes = []
@@ -47,7 +42,7 @@ def cmocka_outcomes(text):
 
 
 def count_program(test, tally):
-    name = test["name"]
+    name = test["name"].split(" / ")[-1]  # without project and suite
     result = test["result"]
     outcomes, promised = cmocka_outcomes((test.get("stdout") or "") + "\n" + (test.get("stderr") or ""))
     for outcome, part in outcomes:
@@ -72,7 +67,7 @@ def run_meson(build, tally):
     log = os.path.join(build, "meson-logs", "testlog.json")
     if os.path.exists(log):
         os.remove(log)
-    status = subprocess.run([*meson_command(), "test", "-C", build, "--no-rebuild", "--print-errorlogs"],
+    status = subprocess.run(["meson", "test", "-C", build, "--no-rebuild", "--print-errorlogs"],
                             env=environment, cwd=ROOT).returncode
     before = tally.passed + len(tally.failed) + len(tally.skipped)
     if os.path.exists(log):
