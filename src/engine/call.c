@@ -115,6 +115,7 @@ static void begin(struct flight *flight, struct waiter *waiter)
     flight->owned = flight->op.owner != NULL;
     flight_register(flight);
     engine->stats.admitted++;
+    replay_forget(&engine->replay, &flight->op.key_hash); /* a new version of the key */
     log_transitions(engine, &flight->op, &flight->request.admit.event, 1);
     if (!waiter->reply) { /* the caller left while the ledger decided */
         waiter_attach(waiter, flight->op.id);
@@ -193,7 +194,11 @@ static void admitted(struct ledger_request *request)
     switch (verdict) {
     case VERDICT_NEW: begin(flight, waiter); return;
     case VERDICT_JOIN: join(flight, waiter); break;
-    case VERDICT_REPLAY: tell(waiter, flight, REPLY_OPERATION, NULL); break;
+    case VERDICT_REPLAY:
+        if (digest_equal(&request->admit.result.existing->key_hash, &flight->op.key_hash))
+            replay_keep(&engine->replay, request->admit.result.existing);
+        tell(waiter, flight, REPLY_OPERATION, NULL);
+        break;
     case VERDICT_CONFLICT: tell(waiter, flight, REPLY_CONFLICT, NULL); break;
     case VERDICT_NOT_SHARED: tell(waiter, flight, REPLY_NOT_SHARED, NULL); break;
     case VERDICT_HELD: tell(waiter, flight, REPLY_HELD, NULL); break;
@@ -328,6 +333,36 @@ static void own_call_texts(struct flight *flight)
     op->policy_version = registry_policy_version(flight->registry);
 }
 
+/* The same decision as the ledger's, on the same operation. Everything but a plain replay is left to the ledger. */
+static bool replay_from_memory(struct flight *flight, const struct engine_call *request, engine_reply_fn *reply,
+                               void *user)
+{
+    struct engine *engine = flight->engine;
+    const struct operation *kept =
+        request->dry_run || flight->op.repeat_of ? NULL : replay_find(&engine->replay, &flight->op.key_hash);
+    if (!kept)
+        return false;
+    struct admission_facts facts = {.by_key = kept};
+    struct admission_result result = admission_decide(&flight->request.admit.admission, &facts, engine_now(engine));
+    if (result.verdict != VERDICT_REPLAY) {
+        flight->op.key_version = 1; /* as identity left them */
+        flight->op.previous = NULL;
+        return false;
+    }
+    engine->stats.replayed++;
+    struct engine_reply answer = {
+        .kind = REPLY_OPERATION,
+        .op = kept,
+        .tool = flight->tool,
+        .replayed = true,
+        .other_arguments = result.other_arguments,
+        .err = &no_error,
+    };
+    reply(user, &answer);
+    flight_free(flight);
+    return true;
+}
+
 static void submit_admission(struct flight *flight, const struct engine_call *request, struct waiter *waiter)
 {
     struct ledger_admit *admit = &flight->request.admit;
@@ -389,6 +424,8 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
         refuse(flight, reply, user, &why, &err);
         return NULL;
     }
+    if (!old && replay_from_memory(flight, request, reply, user))
+        return NULL;
     if (!request_can_be_built(flight, &err)) {
         why.refusal = REFUSAL_ARGUMENTS;
         refuse(flight, reply, user, &why, &err);

@@ -25,6 +25,7 @@ struct engine *engine_new(const struct engine_options *options)
     heap_init(&engine->deadlines);
     heap_init(&engine->stalls);
     engine->reads = reads_new(engine);
+    replay_init(&engine->replay, engine->sole_owner);
     return engine;
 }
 
@@ -56,6 +57,7 @@ void engine_free(struct engine *engine)
     for (at = 0; (list = map_next(&engine->lists, &at));)
         free(list);
     reads_free(engine->reads);
+    replay_release(&engine->replay);
     map_release(&engine->flights);
     map_release(&engine->lists);
     map_release(&engine->routes);

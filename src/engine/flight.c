@@ -245,6 +245,7 @@ static void after_commit(struct flight *flight)
     flight->durable = flight->op;
     flight->owned = flight->op.owner != NULL;
     flight->row_count = 0;
+    replay_forget(&flight->engine->replay, &flight->op.key_hash);
     log_transitions(flight->engine, &flight->op, change->events, change->event_count);
     log_incidents(change);
     decided(flight, REPLY_OPERATION, &none);
@@ -549,6 +550,7 @@ static void expire_done(struct ledger_request *request)
 {
     struct flight *flight = request->user;
     engine_request_ended(flight->engine);
+    replay_forget(&flight->engine->replay, &flight->op.key_hash);
     flight->phase = PHASE_NEW;
     if (request->code && request->code != ERR_STALE && request->code != ERR_NOT_FOUND)
         engine_plan(flight->engine, engine_now(flight->engine) + COMMIT_RETRY_MAX_MS);

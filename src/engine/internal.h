@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/gate.h"
 #include "engine/heap.h"
+#include "engine/replay.h"
 
 #define LEASE_SLACK_MS      30000 /* beyond the attempt's own time-out */
 #define QUEUE_LEASE_MS      60000 /* of operations that wait in memory for a slot */
@@ -121,6 +122,7 @@ struct engine {
     void *scheduled_user;
     int64_t told_ms; /* tick time that the owner was last told */
     struct reads *reads;
+    struct replay replay;
     struct engine_stats stats;
 };
 
