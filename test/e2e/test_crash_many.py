@@ -13,6 +13,7 @@ import pytest
 
 from onced_e2e import registry
 from onced_e2e.crash import Callers, Intent, Line, ask_again, rounds
+from onced_e2e.figures import figure
 from onced_e2e.wait import wait_until
 
 KEYS = 200 * rounds()
@@ -67,8 +68,6 @@ def test_crash_many(world, keyed):
     truth, stats = world.provider.truth(), world.provider.client.get("/_fake/stats").body
     beyond = stats["writes"] - KEYS
     extra = truth["effects"] - len(truth["by_key"])
-    print(f"{'keyed' if keyed else 'keyless'}: {KEYS} keys, {stats['writes']} writes, {stats['lookups']} look-ups, "
-          f"{truth['effects']} effects, first answer {', '.join(f'{gap * 1000:.0f}' for gap in gaps)} ms after the restart")
     assert truth["duplicates_by_key"] == 0 and truth["duplicates_by_reference"] == 0 and extra == 0
     if not keyed:
         assert beyond <= 0
@@ -85,9 +84,11 @@ def test_crash_many(world, keyed):
     retry_what_was_not_done(onced, failed)
     truth = world.provider.truth()
     assert truth["effects"] == KEYS and truth["duplicates_by_key"] == 0
-    print(f"extra effects {extra}; writes beyond one per key {max(0, beyond)}; answers that changed {len(changed)}; "
-          f"proven not done and retried by a person {len(failed)}; "
-          f"slowest first answer {max(gaps) * 1000:.0f} ms")
+    figure("crash many", f"{'keyed' if keyed else 'keyless'} provider: {KEYS} keys, {CALLERS} callers, {len(gaps)} kills: "
+           f"{max(0, beyond)} calls beyond one per key, {extra} extra effects, {len(changed)} answers changed, first answer "
+           f"{', '.join(f'{gap * 1000:.0f}' for gap in gaps)} ms after the restarts ({stats['lookups']} look-ups, "
+           f"{len(failed)} proven not done and then retried by a person)",
+           keys=KEYS, first_answer_ms=max(gaps) * 1000)
 
 
 def test_crash_many_without_protection(world):
@@ -123,5 +124,5 @@ def test_crash_many_without_protection(world):
         thread.join()
     assert not problems
     truth = provider.truth()
-    print(f"unprotected: {keys} keys, {truth['duplicates_by_key']} duplicates")
+    figure("unprotected", f"unprotected: {keys} keys, {truth['duplicates_by_key']} duplicates")
     assert truth["duplicates_by_key"] > 0

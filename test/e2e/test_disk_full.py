@@ -11,6 +11,7 @@ import pytest
 from onced_e2e import registry
 from onced_e2e.crash import Intent, Line, ask_again, rounds, word
 from onced_e2e.ext4 import Ext4Disk
+from onced_e2e.figures import figure
 from onced_e2e.process import Failed
 from onced_e2e.wait import wait_until
 
@@ -114,8 +115,8 @@ def test_disk_full_while_running(world, small_disk):
                    what="service after space returned")
     traffic.stop()
     requests = all_is_true(world, onced, traffic)
-    print(f"{traffic.statuses[503]} calls got 503, {requests} requests at the provider, each with its record; "
-          f"{len(traffic.settled)} acknowledged, all there after a kill")
+    figure("disk full", f"{traffic.statuses[503]} calls got 503, {requests} requests at the provider, each with its record; "
+           f"{len(traffic.settled)} acknowledged, all there after a kill")
 
 
 def test_disk_full_and_killed(world, small_disk):

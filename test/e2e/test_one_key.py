@@ -4,6 +4,7 @@ import json
 
 from onced_e2e import registry
 from onced_e2e.crash import Line
+from onced_e2e.figures import figure
 from onced_e2e.wait import together
 
 CALLERS = 64
@@ -35,7 +36,7 @@ def test_64_callers_one_key(world):
     assert all(what_it_says(answer) == first for _, answer in answers)
     assert sorted(status for status, _ in answers) == [200] * (CALLERS - 1) + [201]
     assert sum(not answer["replayed"] for _, answer in answers) == 1
-    print(f"{len(world.provider.requests())} provider call, {len(answers)} equal answers")
+    figure("one key", f"{len(answers)} callers, {len(world.provider.requests())} provider call, {len(answers)} equal answers")
 
 
 def test_64_callers_one_key_after_a_lost_answer(world):

@@ -9,6 +9,7 @@ import pytest
 
 from onced_e2e import binary
 from onced_e2e.crash import Callers, Intent, ask_again, chance, rounds
+from onced_e2e.figures import figure
 from onced_e2e.onced import Onced
 from onced_e2e.stripe import KEY, Mock, Proxy
 from onced_e2e.wait import wait_until
@@ -193,5 +194,5 @@ def test_stripe_killed_in_between(shop):
     shop.proxy.choose = None
     assert not ask_again(shop.onced.port, charges + refunds)
     lost = sum(seen.fault is not None for seen in shop.proxy.posts())
-    print(f"{count} charges and {count} refunds, each once in the provider's own lists; {lost} faults, 6 kills, "
-          f"{len(shop.proxy.posts())} POSTs, {len(shop.proxy.lookups())} look-ups")
+    figure("stripe", f"{count} charges and {count} refunds, each once in the provider's own lists; {lost} faults, 6 kills, "
+           f"{len(shop.proxy.posts())} POSTs, {len(shop.proxy.lookups())} look-ups")

@@ -23,6 +23,7 @@ import pytest
 
 from onced_e2e import registry
 from onced_e2e.crash import Callers, Intent, Line, Moment, ask_again, chance, now_ms, rounds, start_and_kill, word
+from onced_e2e.figures import figure
 from onced_e2e.wait import Background, wait_until
 
 HITS = rounds()
@@ -183,8 +184,10 @@ def test_windows_with_kill(world, keyed):
     callers = Callers(onced.port, issued, CALLERS, deadline_s=SECONDS + 60)
     hits, kills = campaign(world, onced, callers, issued, random)
     failed = judge(world, onced, issued.all, keyed)
-    print(f"{'resend' if keyed else 'lookup'}: {kills} kills, hits {dict(hits)}, {len(issued.all)} intents, as many effects, "
-          f"{failed} proven absent first")
+    found = ", ".join(f"{window} {hits[window]}" for window in sorted(hits))
+    figure("windows", f"{'resend' if keyed else 'lookup'}: {kills} kills hit {found}; {len(issued.all)} intents, as many effects, "
+           f"{failed} proven absent and then retried by a person",
+           hits=dict(hits), kills=kills)
 
 
 # ---- two workers race for one key ----
@@ -226,8 +229,8 @@ def test_window_two_workers_race(world, keyed):
         one.told += [caller.result(70) for caller in callers]
         hits += all(begin < killed < answered for begin, answered in times)
     failed = judge(world, onced, intents, keyed)
-    print(f"{'resend' if keyed else 'lookup'}: {len(intents)} races, {hits} with both callers under way at the kill, "
-          f"{failed} proven absent first")
+    figure("windows", f"{'resend' if keyed else 'lookup'}: {len(intents)} races killed, {hits} with both callers under way, "
+           f"{failed} proven absent and then retried by a person", hits={"race": hits}, kills=len(intents))
 
 
 # ---- the same key with other arguments ----
@@ -284,4 +287,5 @@ def test_window_same_key_other_arguments(world):
     judge(world, onced, intents, keyed=True)
     amounts = {refund["amount_cents"] for refund in world.provider.objects("refunds", "limit=100")}
     assert 999_999 not in amounts
-    print(f"{len(intents)} keys, {hits} with other arguments refused before the first had ended, all refused after it")
+    figure("windows", f"{len(intents)} keys killed, {hits} with other arguments refused before the first had ended, all refused"
+           " after it", hits={"mismatch": hits}, kills=len(intents))

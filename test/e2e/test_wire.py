@@ -8,6 +8,7 @@ import pytest
 
 from onced_e2e import registry
 from onced_e2e.crash import rounds
+from onced_e2e.figures import figure
 from onced_e2e.wait import together
 
 ENDED = ("completed_success", "failed_permanent")
@@ -28,8 +29,9 @@ CALL_FAULTS = {
     "big": "completed_success",
     "empty": "completed_success",
 }
-LOOKUP_FAULTS = ["close_after_commit", "reset_after_commit", "redirect:307", "challenge", "drip:3000", "truncated", "lookup_500",
-                 "lookup_partial", "lookup_malformed", "lookup_timeout", "429:1"]
+RESEND_FAULTS = ["close_after_commit", "redirect:307", "challenge", "drip:3000", "truncated", "reset_after_commit"]
+LOOKUP_FAULTS = ["close_after_commit", "reset_after_commit", "redirect:307", "challenge", "drip:3000", "truncated",
+                 "lookup_500", "lookup_partial", "lookup_malformed", "lookup_timeout", "429:1"]
 
 
 def sent(rows):
@@ -74,7 +76,7 @@ def test_wire_calls(world, fault):
     assert len(world.provider.writes(answer.id)) == (2 if fault == "429:1" else 1)
 
 
-@pytest.mark.parametrize("fault", ["close_after_commit", "redirect:307", "challenge", "drip:3000", "truncated", "reset_after_commit"])
+@pytest.mark.parametrize("fault", RESEND_FAULTS)
 def test_wire_resends(world, fault):
     """At the provider with keys each re-send is a row of its own."""
     onced = world.onced(tools(keyed=True))
@@ -144,10 +146,10 @@ def test_wire_under_load(world):
         return [onced.call(("refund.create", "credit.create")[n % 2], {"payment_id": f"p{n}", "amount_cents": n + 1})
                 for n in range(worker, count, 16)]
 
-    answers = [answer for each in together([lambda worker=worker: calls(worker) for worker in range(16)], 120) for answer in each]
+    answers = sum(together([lambda worker=worker: calls(worker) for worker in range(16)], 120), [])
     settled = [onced.settled(answer.id) for answer in answers]
     total = account(world, onced, [each.id for each in settled])
     truth = world.provider.truth()
     assert truth["duplicates_by_reference"] == 0
     assert truth["effects"] == sum(each.state == "completed_success" for each in settled)
-    print(f"{count} operations, {total} requests at the provider, {total} attempt rows")
+    figure("wire", f"{count} operations: {total} requests at the provider, {total} attempt rows")

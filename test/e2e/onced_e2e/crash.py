@@ -53,7 +53,8 @@ class Line:
 
     def ask(self, method, path, body=b"", headers=""):
         """(status, parsed body). headers: whole lines, each ended by CR LF."""
-        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        head = (f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\n")
         try:
             if not self.socket:
                 self.socket = socket.create_connection(("127.0.0.1", self.port), self.timeout)
