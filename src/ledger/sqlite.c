@@ -259,8 +259,8 @@ static void hand_over(struct sqlite_ledger *ledger, struct ledger_request *first
     *ledger->finished.last = first;
     ledger->finished.last = &last->next;
     ledger->queued -= count;
-    pthread_cond_signal(&ledger->ready);
     pthread_mutex_unlock(&ledger->mutex);
+    pthread_cond_signal(&ledger->ready);
     if (quiet && ledger->notify)
         ledger->notify(ledger->user);
 }
@@ -295,14 +295,14 @@ static int start_thread(struct sqlite_ledger *ledger)
 static void sqlite_submit(struct ledger *base, struct ledger_request *request)
 {
     struct sqlite_ledger *ledger = (struct sqlite_ledger *)base;
-    bool refused_first = false;
+    bool refused_first = false, wake = false;
     pthread_mutex_lock(&ledger->mutex);
     if (ledger->queued < LEDGER_QUEUE_MAX) {
         list_append(&ledger->waiting, request);
         ledger->queued++;
-        if (ledger->idle)
-            pthread_cond_signal(&ledger->work);
-    } else { /* the only case in which a request overtakes others */
+        wake = ledger->idle;
+        ledger->idle = false; /* one wake-up is enough */
+    } else {                  /* the only case in which a request overtakes others */
         request->code = err_set(&request->err, ERR_UNAVAILABLE, "the ledger has %d commands waiting: try again later",
                                 LEDGER_QUEUE_MAX);
         refused_first = !ledger->finished.first;
@@ -310,6 +310,8 @@ static void sqlite_submit(struct ledger *base, struct ledger_request *request)
         pthread_cond_signal(&ledger->ready);
     }
     pthread_mutex_unlock(&ledger->mutex);
+    if (wake)
+        pthread_cond_signal(&ledger->work);
     if (refused_first && ledger->notify)
         ledger->notify(ledger->user);
 }

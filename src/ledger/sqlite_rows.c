@@ -42,7 +42,7 @@ static void put_name(struct binder *to, enum name_kind kind, int value)
 
 bool operation_in_doubt(enum state state, bool orphaned)
 {
-    return state == STATE_UNKNOWN_OUTCOME || (orphaned && state_in_flight(state));
+    return state == STATE_UNKNOWN_OUTCOME || (orphaned && !state_terminal(state));
 }
 
 /* FNV-1a, the final NUL included as a separator; the result is mixed with a SHA-256 and every hit is verified. */
@@ -61,22 +61,30 @@ int64_t operation_repeat_hash(const struct operation *op)
     return (int64_t)(hash ^ (uint64_t)digest_int64(&op->fingerprint));
 }
 
-/* Digits of Crockford's base 32, in which letters that look like digits are left out. */
-static int64_t digit(char c)
-{
-    static const char alphabet[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-    const char *at = c ? strchr(alphabet, c) : NULL;
-    return at ? at - alphabet : 0;
-}
+/* Value of a digit in Crockford's base 32 plus one, 0 for all else. */
+static const unsigned char digits[256] = {
+    ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
+    ['8'] = 9,  ['9'] = 10, ['A'] = 11, ['B'] = 12, ['C'] = 13, ['D'] = 14, ['E'] = 15, ['F'] = 16,
+    ['G'] = 17, ['H'] = 18, ['J'] = 19, ['K'] = 20, ['M'] = 21, ['N'] = 22, ['P'] = 23, ['Q'] = 24,
+    ['R'] = 25, ['S'] = 26, ['T'] = 27, ['V'] = 28, ['W'] = 29, ['X'] = 30, ['Y'] = 31, ['Z'] = 32,
+};
 
+/* "op_" + ULID: ten characters of time, sixteen of randomness, of which the last three count here. */
 int64_t operation_place(const char *id)
 {
-    if (!operation_id_valid(id)) /* never made by onced; still finds its row */
-        return (int64_t)(mix_text(0xcbf29ce484222325u, id) >> 2);
-    int64_t low = 0;
-    for (const char *c = id + OPERATION_ID_SIZE - 4; *c; c++)
-        low = low << 5 | digit(*c);
-    return ulid_time_ms(id + 3) << 15 | low;
+    enum { TIME_CHARS = 10, LOW_CHARS = 3 };
+    uint64_t time = 0, low = 0;
+    int i = 0;
+    if (strncmp(id, "op_", 3) == 0)
+        for (int digit; i < ULID_CHARS && (digit = digits[(unsigned char)id[3 + i]]) > 0; i++) {
+            if (i < TIME_CHARS)
+                time = time << 5 | (uint64_t)(digit - 1);
+            else if (i >= ULID_CHARS - LOW_CHARS)
+                low = low << 5 | (uint64_t)(digit - 1);
+        }
+    if (i == ULID_CHARS && id[3 + ULID_CHARS] == '\0' && time >> 48 == 0)
+        return (int64_t)(time << 15 | low);
+    return (int64_t)(mix_text(0xcbf29ce484222325u, id) >> 2); /* never made by onced; still finds its row */
 }
 
 void bind_id(sqlite3_stmt *statement, const char *id)
@@ -182,7 +190,7 @@ struct admitted bind_operation(struct store *store, sqlite3_stmt *statement, int
     return plain;
 }
 
-void bind_life(struct store *store, sqlite3_stmt *statement, const struct operation *op, bool orphaned, int64_t n)
+int bind_life(struct store *store, sqlite3_stmt *statement, const struct operation *op, bool orphaned)
 {
     struct binder to = {statement, &store->names, 0};
     put_int(&to, !state_terminal(op->state));
@@ -213,7 +221,7 @@ void bind_life(struct store *store, sqlite3_stmt *statement, const struct operat
     put_int(&to, op->duplicate_seen);
     put_str(&to, op->result);
     put_str(&to, op->error);
-    put_int(&to, n);
+    return to.column;
 }
 
 static void put_event(struct binder *to, const struct event *event)

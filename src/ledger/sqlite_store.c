@@ -19,6 +19,13 @@
 #define HAS_ID "n BETWEEN ?1 AND ?1 + 63 AND id = ?2 LIMIT 1"
 _Static_assert(PLACES_TRIED == 64, "HAS_ID looks as far as an insert goes");
 
+#define UPDATE_LIFE                                                                                                    \
+    "UPDATE operations SET open = ?, state = ?, reason = ?, rev = ?, owner = ?, lease_until_ms = ?, "                  \
+    "wake_at_ms = ?, orphaned = ?, may_have_applied = ?, attempts = ?, lookups = ?, tries = ?, first_sent_ms = ?, "    \
+    "last_sent_ms = ?, unknown_since_ms = ?, updated_ms = ?, completed_ms = ?, retries = ?, absent_count = ?, "        \
+    "watch_next = ?, retain_until_ms = ?, http_status = ?, external_id = ?, result_bytes = ?, result_dropped = ?, "    \
+    "duplicate_seen = ?, result = ?, error = ? WHERE "
+
 static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
     [SQL_BEGIN_READ] = "BEGIN",
@@ -63,12 +70,9 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
         "admitted_reason, first_attempt, arguments, result, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    [SQL_UPDATE_OPERATION] =
-        "UPDATE operations SET open = ?, state = ?, reason = ?, rev = ?, owner = ?, lease_until_ms = ?, "
-        "wake_at_ms = ?, orphaned = ?, may_have_applied = ?, attempts = ?, lookups = ?, tries = ?, first_sent_ms = ?, "
-        "last_sent_ms = ?, unknown_since_ms = ?, updated_ms = ?, completed_ms = ?, retries = ?, absent_count = ?, "
-        "watch_next = ?, retain_until_ms = ?, http_status = ?, external_id = ?, result_bytes = ?, result_dropped = ?, "
-        "duplicate_seen = ?, result = ?, error = ? WHERE n = ?",
+    [SQL_UPDATE_OPERATION] = UPDATE_LIFE "n = ?",
+    [SQL_UPDATE_IF] = UPDATE_LIFE "n = ? AND id = ? AND rev = ?",
+    [SQL_UPDATE_IF_OWNER] = UPDATE_LIFE "n = ? AND id = ? AND rev = ? AND owner = ?",
     [SQL_CLAIM] = "UPDATE operations SET owner = ?2, lease_until_ms = ?3, wake_at_ms = ?3 WHERE n = ?1",
     [SQL_MARK] = "UPDATE operations SET delivered = ?2, orphaned = ?3 WHERE n = ?1",
     [SQL_SET_DOUBT] = "INSERT OR REPLACE INTO doubts (operation, tenant, tool, principal, unknown_since_ms) "
@@ -263,6 +267,7 @@ void store_rollback(struct store *store)
     if (!sqlite3_get_autocommit(store->db))
         run_plain(store, SQL_ROLLBACK, &ignored);
     store->fault = fault;
+    store->no_doubts = store->no_tombstones = false; /* may have been seen after what is now undone */
 }
 
 static int count_frames(void *user, sqlite3 *db, const char *database, int frames)
@@ -353,8 +358,9 @@ enum err_code store_connect(const char *path, int flags, const char *name, sqlit
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, configure_process);
+    store_register_vfs();
     sqlite3 *db = NULL;
-    int rc = sqlite3_open_v2(path, &db, flags | SQLITE_OPEN_NOMUTEX, NULL);
+    int rc = sqlite3_open_v2(path, &db, flags | SQLITE_OPEN_NOMUTEX, STORE_VFS);
     if (rc == SQLITE_OK) {
         sqlite3_extended_result_codes(db, 1);
         sqlite3_busy_timeout(db, STORE_BUSY_MS);

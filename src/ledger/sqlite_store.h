@@ -69,6 +69,8 @@ enum statement {
     /* operations, writing */
     SQL_INSERT_OPERATION,
     SQL_UPDATE_OPERATION,
+    SQL_UPDATE_IF,
+    SQL_UPDATE_IF_OWNER,
     SQL_CLAIM,
     SQL_MARK,
     SQL_SET_DOUBT,
@@ -107,7 +109,8 @@ struct store {
     const char *name; /* file name within path, for messages */
     bool read_only;
     bool sole_writer;              /* no other process writes: what was seen to be empty stays so until we fill it */
-    bool no_doubts, no_tombstones; /* seen to be empty (only with sole_writer) */
+    bool no_doubts, no_tombstones; /* seen to be empty (only with sole_writer); a roll-back forgets it */
+    unsigned doubt_questions;      /* asked while it was not known to be empty */
     struct store_names names;
     struct arena scratch;       /* emptied after each command */
     enum store_fault fault;     /* of the command or transaction at hand */
@@ -130,6 +133,10 @@ enum err_code store_open(struct store *store, const struct store_options *option
 /* The last connection copies the (bounded) write-ahead log back and removes it, so that the file is complete by itself.
  */
 void store_release(struct store *store);
+
+/* File layer that gathers writes to the log (sqlite_vfs.c); any number of calls. */
+#define STORE_VFS "onced"
+void store_register_vfs(void);
 
 /* A bare connection to an existing file: for checks and backups. */
 enum err_code store_connect(const char *path, int flags, const char *name, sqlite3 **out, struct err *err);
@@ -220,8 +227,8 @@ struct admitted {
 };
 struct admitted bind_operation(struct store *store, sqlite3_stmt *statement, int64_t n,
                                const struct ledger_admit *admit);
-/* The life columns for SQL_UPDATE_OPERATION, in which n comes last. */
-void bind_life(struct store *store, sqlite3_stmt *statement, const struct operation *op, bool orphaned, int64_t n);
+/* The life columns for the updates of operations; returns how many they are. What the row is found by comes behind. */
+int bind_life(struct store *store, sqlite3_stmt *statement, const struct operation *op, bool orphaned);
 /* One line of history; event or attempt may be NULL. */
 void bind_history(struct store *store, sqlite3_stmt *statement, int64_t n, int64_t sequence, const struct event *event,
                   const struct attempt *attempt);
@@ -229,6 +236,8 @@ void bind_incident(struct store *store, sqlite3_stmt *statement, const struct in
 void bind_tombstone(struct store *store, sqlite3_stmt *statement, const struct operation *op, int64_t dropped_ms);
 void bind_token(struct store *store, sqlite3_stmt *statement, const struct token *token);
 void bind_text(sqlite3_stmt *statement, int column, const char *text); /* borrowed until the statement's next reset */
+/* Belongs into the table of doubts: more than admission_doubts asks for, so that a row enters it as soon as it is
+ * orphaned. */
 bool operation_in_doubt(enum state state, bool orphaned);
 int64_t operation_repeat_hash(const struct operation *op);
 

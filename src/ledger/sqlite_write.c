@@ -23,6 +23,15 @@ static enum err_code is_empty(struct store *store, enum statement any, bool *kno
     return ERR_NONE;
 }
 
+/* Doubts come and go: while there are some, every 32nd question looks whether they are gone. */
+static enum err_code doubts_empty(struct store *store, bool *empty, struct err *err)
+{
+    *empty = store->no_doubts;
+    if (store->no_doubts || store->doubt_questions++ % 32 != 0)
+        return ERR_NONE;
+    return is_empty(store, SQL_ANY_DOUBT, &store->no_doubts, empty, err);
+}
+
 enum err_code store_newest_by_key(struct store *store, struct arena *arena, const struct digest *key_hash,
                                   const char *tenant, const char *tool, struct operation **op,
                                   struct tombstone **tombstone, struct err *err)
@@ -108,7 +117,7 @@ static enum err_code find_in_doubt(struct store *store, const struct admission *
 {
     bool none;
     sqlite3_stmt *rows = store_prepare(store, SQL_IN_DOUBT, err);
-    if (!rows || is_empty(store, SQL_ANY_DOUBT, &store->no_doubts, &none, err) || none)
+    if (!rows || doubts_empty(store, &none, err) || none)
         return err->code;
     bind_text(rows, 1, admission->op->tenant);
     bind_text(rows, 2, admission->op->tool);
@@ -322,7 +331,7 @@ static enum err_code write_life(struct store *store, const struct operation *op,
     if (!update)
         return err->code;
     bool orphaned = life->orphaned && !state_terminal(op->state);
-    bind_life(store, update, op, orphaned, life->n);
+    sqlite3_bind_int64(update, bind_life(store, update, op, orphaned) + 1, life->n);
     store->moved[life->state]--;
     store->moved[op->state]++;
     if (store_run(store, update, err))
@@ -354,15 +363,56 @@ static enum err_code insert_incident(struct store *store, const struct incident 
     return store_run(store, insert, err);
 }
 
+/* The common case in one statement, without reading the row first: compare-and-set by its WHERE. Only while nothing is
+ * in doubt, hence nothing orphaned that has not ended; the events tell the former state. *done is false when the row is
+ * not as expected: then the long way finds out why. */
+static enum err_code write_life_at_once(struct store *store, const struct ledger_transition *change, struct life *life,
+                                        bool *done, struct err *err)
+{
+    const struct operation *op = change->op;
+    bool nothing_in_doubt;
+    *done = false;
+    if (doubts_empty(store, &nothing_in_doubt, err))
+        return err->code;
+    if (!nothing_in_doubt || change->event_count == 0 || operation_in_doubt(op->state, false))
+        return ERR_NONE;
+    sqlite3_stmt *update = store_prepare(store, change->fence ? SQL_UPDATE_IF_OWNER : SQL_UPDATE_IF, err);
+    if (!update)
+        return err->code;
+    *life = (struct life){.n = operation_place(op->id), .state = change->events[0].from};
+    int column = bind_life(store, update, op, false);
+    sqlite3_bind_int64(update, ++column, life->n);
+    bind_text(update, ++column, op->id);
+    sqlite3_bind_int64(update, ++column, op->rev - 1);
+    if (change->fence)
+        bind_text(update, ++column, change->fence);
+    if (store_run(store, update, err))
+        return err->code;
+    *done = sqlite3_changes(store->db) == 1;
+    if (*done) {
+        store->moved[life->state]--;
+        store->moved[op->state]++;
+    }
+    return ERR_NONE;
+}
+
+static enum err_code write_life_checked(struct store *store, const struct ledger_transition *change, struct life *life,
+                                        struct err *err)
+{
+    bool found;
+    if (read_life(store, change->op->id, change->fence, &found, life, err) || check_change(change, found, life, err))
+        return err->code;
+    return write_life(store, change->op, life, err);
+}
+
 enum err_code store_transition(struct store *store, struct ledger_request *request)
 {
     const struct ledger_transition *change = &request->transition;
     struct err *err = &request->err;
     struct life life;
-    bool found;
-    if (read_life(store, change->op->id, change->fence, &found, &life, err) ||
-        check_change(change, found, &life, err) || store_may_write(store, err) ||
-        write_life(store, change->op, &life, err) || write_history(store, change, life.n, err))
+    bool done;
+    if (store_may_write(store, err) || write_life_at_once(store, change, &life, &done, err) ||
+        (!done && write_life_checked(store, change, &life, err)) || write_history(store, change, life.n, err))
         return err->code;
     for (size_t i = 0; i < change->incident_count; i++)
         if (insert_incident(store, &change->incidents[i], err))

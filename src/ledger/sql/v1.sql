@@ -88,7 +88,7 @@ CREATE INDEX operations_run ON operations (run) WHERE run IS NOT NULL;
 -- Rows that somebody must look at: claims walk it in order of wake_at_ms; it also lists all open rows.
 CREATE INDEX operations_due ON operations (open, wake_at_ms) WHERE open = 1 OR wake_at_ms > 0;
 
--- What is unresolved: unknown_outcome, or in flight and orphaned. Few rows, kept in step with operations.
+-- What may hold other calls: unknown_outcome, or orphaned and not ended. Few rows, kept in step with operations.
 CREATE TABLE doubts (
   operation INTEGER PRIMARY KEY REFERENCES operations (n),
   tenant TEXT NOT NULL,
@@ -102,9 +102,10 @@ CREATE INDEX doubts_unknown_since ON doubts (unknown_since_ms) WHERE unknown_sin
 
 -- Append-only. Each line holds an event (cause not NULL), an attempt as it then was (attempt_id not NULL), or both;
 -- `sequence` rises within an operation: rev * 4 + position within the transition. An attempt's first line is written
--- before its bytes leave.
+-- before its bytes leave. No foreign key: a line is only ever written together with its operation's row, and the check
+-- would cost a tenth of that.
 CREATE TABLE history (
-  operation INTEGER NOT NULL REFERENCES operations (n),
+  operation INTEGER NOT NULL,           -- operations (n)
   sequence INTEGER NOT NULL,
   at_ms INTEGER,
   cause INTEGER,
