@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 60
 RELEASE = --buildtype=release -Doptimization=2 -Db_lto=true -Db_pie=true
 DEBUG_SAN = --buildtype=debugoptimized -Db_sanitize=address,undefined
 
-.PHONY: all build demo test bench fuzz format format-check lint install clean
+.PHONY: all build build-tests demo test bench fuzz format format-check lint install clean
 
 all: build
 
@@ -19,16 +19,18 @@ demo: build
 	@sh tools/setup.sh demo
 	@ONCED=$(abspath $(BUILD))/src/cli/onced python3 demo/demo.py
 
-test:
+build-tests:
 	@sh tools/setup.sh build test
 	@sh tools/build.sh $(BUILD_SAN) $(DEBUG_SAN)
 	@sh tools/e2e-setup.sh
+
+test: build-tests
 	@test/e2e/.venv/bin/python tools/run-suites.py $(BUILD_SAN)
 
 bench:
 	@sh tools/setup.sh build bench
 	@sh tools/build.sh $(BUILD_BENCH) $(RELEASE)
-	@ONCED=$(abspath $(BUILD_BENCH))/src/cli/onced python3 test/bench/bench.py --build $(abspath $(BUILD_BENCH))
+	@ONCED=$(abspath $(BUILD_BENCH))/src/cli/onced python3 test/bench/bench.py --build $(abspath $(BUILD_BENCH)) $(BENCH_ARGS)
 
 fuzz:
 	@sh tools/setup.sh build lint test
