@@ -7,8 +7,8 @@
 
 #include "core/operation.h"
 
-#define REPLAY_PLACES    4096 /* a power of two */
-#define REPLAY_BYTES_MAX 2048 /* of arguments, result and error together; larger operations are not kept */
+#define REPLAY_PLACES    16384 /* a power of two; with few collisions among some thousand busy keys */
+#define REPLAY_BYTES_MAX 2048  /* of arguments, result and error together; larger operations are not kept */
 
 struct replay_place {
     struct arena arena;
