@@ -101,6 +101,7 @@ static void remember(struct auth *auth, const struct token *token, int64_t now_m
     struct entry *entry = slot_of(auth, &token->secret_hash);
     if (entry->until_ms) {
         entry->until_ms = now_ms + AUTH_CACHE_MS;
+        entry->expires_ms = token->expires_ms;
         return;
     }
     size_t tenant_n = strlen(token->tenant) + 1, principal_n = strlen(token->principal) + 1;

@@ -591,7 +591,7 @@ bool exchange_surplus(const struct exchange *exchange)
     return exchange->peer->surplus;
 }
 
-static void log_line(void *user, const char *format, va_list args)
+__attribute__((format(printf, 2, 0))) static void log_line(void *user, const char *format, va_list args)
 {
     struct http_door *door = user;
     char text[ERR_TEXT_MAX];
@@ -671,7 +671,7 @@ static enum err_code listen_at(const char *host, uint16_t port, int *out, uint16
 
 static enum err_code start_mhd(struct http_door *door, struct err *err)
 {
-    unsigned flags = MHD_USE_EPOLL | MHD_USE_TURBO | SUSPEND_WITHOUT_EVENTFD | MHD_USE_ERROR_LOG;
+    unsigned flags = MHD_USE_EPOLL | SUSPEND_WITHOUT_EVENTFD | MHD_USE_ERROR_LOG;
     struct MHD_OptionItem options[] = {
         {MHD_OPTION_LISTEN_SOCKET, door->listen_fd, NULL},
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)request_ended, door},

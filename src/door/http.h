@@ -34,7 +34,7 @@ struct http_door_options {
 #define HTTP_TIMEOUT_S 30
 /* Room for the head of a request, per connection. A longer head gets 431 (414 when it is the path) from libmicrohttpd,
  * without a problem document. */
-#define HTTP_HEAD_BYTES_MAX (16 * 1024)
+#define HTTP_HEAD_BYTES_MAX (8 * 1024)
 
 /* Listens. ERR_INVALID: no such address, unusable certificate. ERR_IO: in use, not permitted, … */
 enum err_code http_door_new(const struct http_door_options *options, struct http_door **out, struct err *err);

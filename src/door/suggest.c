@@ -1,25 +1,30 @@
 #include "door/suggest.h"
 
-/* Edits between two short texts (Levenshtein), one row at a time. */
+static unsigned least(unsigned a, unsigned b)
+{
+    return a < b ? a : b;
+}
+
+/* Edits between two short texts, neighbours that change places being one (optimal string alignment), row by row. */
 static unsigned distance(struct str a, struct str b)
 {
-    unsigned char row[SUGGEST_BYTES_MAX + 1];
-    for (size_t j = 0; j <= b.n; j++)
-        row[j] = (unsigned char)j;
-    for (size_t i = 1; i <= a.n; i++) {
-        unsigned diagonal = row[0];
-        row[0] = (unsigned char)i;
-        for (size_t j = 1; j <= b.n; j++) {
-            unsigned best = diagonal + (a.p[i - 1] != b.p[j - 1]);
-            if (row[j] + 1u < best)
-                best = row[j] + 1u;
-            if (row[j - 1] + 1u < best)
-                best = row[j - 1] + 1u;
-            diagonal = row[j];
-            row[j] = (unsigned char)best;
+    unsigned rows[3][SUGGEST_BYTES_MAX + 1];
+    unsigned *before = rows[0], *last = rows[1], *row = rows[2];
+    for (unsigned j = 0; j <= b.n; j++)
+        last[j] = j;
+    for (unsigned i = 1; i <= a.n; i++) {
+        row[0] = i;
+        for (unsigned j = 1; j <= b.n; j++) {
+            row[j] = least(least(last[j], row[j - 1]) + 1, last[j - 1] + (a.p[i - 1] != b.p[j - 1]));
+            if (i > 1 && j > 1 && a.p[i - 1] == b.p[j - 2] && a.p[i - 2] == b.p[j - 1])
+                row[j] = least(row[j], before[j - 2] + 1);
         }
+        unsigned *spare = before;
+        before = last;
+        last = row;
+        row = spare;
     }
-    return row[b.n];
+    return last[b.n];
 }
 
 struct suggestion suggestion_for(struct str wanted)
