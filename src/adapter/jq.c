@@ -30,7 +30,8 @@ static const char *const forbidden[] = {
     HIDDEN("input")                                                                                                    \
     HIDDEN("inputs")                                                                                                   \
     HIDDEN("input_filename")                                                                                           \
-    HIDDEN("input_line_number") HIDDEN("debug") HIDDEN("stderr") HIDDEN("halt")                                        \
+    HIDDEN("input_line_number")                                                                                        \
+    HIDDEN("debug") HIDDEN("stderr") HIDDEN("halt")                                                                    \
         HIDDEN("halt_error") "def halt_error(f): halt_error; " HIDDEN("modulemeta") HIDDEN("get_search_list")          \
             HIDDEN("now") HIDDEN("localtime")                                                                          \
                 HIDDEN("strflocaltime") "def strflocaltime(f): strflocaltime; {} as $ENV | "

@@ -4,8 +4,8 @@
 
 #include "base/str.h"
 
-/* Digits of the minor unit (EUR 2, JPY 0, KWD 3), -1 for a code that is not an active currency with a minor unit. Letters
- * of either case. */
+/* Digits of the minor unit (EUR 2, JPY 0, KWD 3), -1 for a code that is not an active currency with a minor unit.
+ * Letters of either case. */
 int currency_digits(struct str code);
 
 #endif
