@@ -313,6 +313,27 @@ def test_S72_ledger_full_between_intent_and_outcome(world, provider, small_disk)
     never_failed(onced, done.id)
 
 
+def test_S72_ledger_full_when_the_turn_comes(world, provider, small_disk):
+    """Recorded, waiting in memory for the only connection: the note "about to send" can not be written, so nothing leaves."""
+    disk = small_disk()
+    narrow = registry.provider(provider.url, key=registry.KEY_CONTRACT, connections=1, timeout="20s")
+    onced = world.prepare({"charge": registry.refund(provider="narrow"), "other": registry.refund()}, providers={"narrow": narrow},
+                          ledger=disk.folder / "onced.db", prefix=disk.prefix)
+    onced.start()
+    provider.script({"fault": "timeout_after_commit:3000", "payment_id": "p1"})
+    first = onced.submit("charge", REFUND)
+    wait_until(lambda: provider.effects(first) == 1)
+    second = onced.submit("charge", {**REFUND, "payment_id": "p2"})
+    exhaust(onced, disk, "other")
+    wait_until(lambda: provider.writes(first)[0]["outcome"] == "answered")
+    time.sleep(0.7)
+    assert provider.writes(second) == [] and onced.operation(second).state == "pending_dispatch"
+    disk.free()
+    for operation in (first, second):
+        assert onced.settled(operation).state == "completed_success"
+        judge(onced, provider, operation, effects=1, dispatches=1)
+
+
 def test_S72_read_only_at_start(world, provider, small_disk):
     disk = small_disk()
     onced = world.prepare({"charge": registry.refund()}, ledger=disk.folder / "onced.db", prefix=disk.prefix)
