@@ -266,6 +266,20 @@ static void repeat_of_is_checked(void **state)
     assert_int_equal(admit(world, third).verdict, VERDICT_REPEAT_UNKNOWN);
 }
 
+static void dry_runs_insert_nothing(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    struct ledger_request *request = make_admit(world, op);
+    request->admit.dry_run = true;
+    assert_int_equal(verdict_of(world, request), VERDICT_NEW);
+    assert_null(get(world, op->id));
+    assert_int_equal(admit(world, op).verdict, VERDICT_NEW);
+    request = make_admit(world, make_operation(world, "refund", "k", 1));
+    request->admit.dry_run = true;
+    assert_int_equal(verdict_of(world, request), VERDICT_JOIN);
+}
+
 /* ---- transition ---- */
 
 static void transitions_compare_and_set(void **state)
@@ -993,6 +1007,7 @@ static const struct CMUnitTest contract[] = {
     TEST(unknown_outcomes_hold),
     TEST(orphans_hold),
     TEST(repeat_of_is_checked),
+    TEST(dry_runs_insert_nothing),
     TEST(transitions_compare_and_set),
     TEST(fences_hold),
     TEST(every_field_is_kept),
