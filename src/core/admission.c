@@ -152,10 +152,15 @@ static bool repeat_names_ours(const struct admission *admission, const struct op
 /* Repeat rule 2.2.5: finished operations are joined while undelivered or within the window. */
 bool admission_joins(const struct admission *admission, const struct operation *other, int64_t now_ms)
 {
+    /* Only repeat-keyed operations have their delivery recorded. */
+    bool open = !state_terminal(other->state) || (other->key_source == KEY_SOURCE_REPEAT && !other->delivered);
+    /* A session is how a caller is connected, not what it means (2.3): a client that lost its session repeats the call
+     * in a new one (case S12). So sessions keep told results apart, never an open call from its repeat. */
+    if (open && !admission->op->run)
+        return true;
     if (!same_scope(admission->op, other))
         return false;
-    /* Only repeat-keyed operations have their delivery recorded. */
-    if (!state_terminal(other->state) || (other->key_source == KEY_SOURCE_REPEAT && !other->delivered))
+    if (open)
         return true;
     return admission->repeat_window_ms > 0 && now_ms - other->completed_ms < admission->repeat_window_ms;
 }

@@ -278,6 +278,30 @@ static void test_repeat_rule(void **state)
     assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 2);
 }
 
+static void call_in_session(struct fix *fix, const char *session, struct world_reply *reply)
+{
+    struct engine_call call = {.tool = "mail", .wait_ms = -1, .call = {.session = session}};
+    world_request(&fix->world, &call, ARGUMENTS, reply);
+    world_run(&fix->world);
+}
+
+/* Case S12: the session is lost with the answer, the client repeats in a new one. */
+static void test_new_session_joins_what_is_open(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    call_in_session(fix, "s1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
+    call_in_session(fix, "s2", &fix->b);
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 1);
+    world_answer(&fix->world, 1, OUTCOME_FOUND, "m_1");
+    assert_string_equal(fix->b.op.id, fix->a.op.id);
+    engine_delivered(fix->world.engine, &fix->a.op);
+    world_run(&fix->world);
+    call_in_session(fix, "s3", &fix->c); /* finished and told: another session's equal call is its own */
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 2);
+}
+
 static void test_undelivered_result_is_joined_for_ever(void **state)
 {
     struct fix *fix = *state;
@@ -756,6 +780,7 @@ int main(void)
         TEST(test_in_doubt_guard),
         TEST(test_guard_sees_orphans_not_waited_for),
         TEST(test_repeat_rule),
+        TEST(test_new_session_joins_what_is_open),
         TEST(test_undelivered_result_is_joined_for_ever),
         TEST(test_repeat_of_opens_once),
         TEST(test_repeat_may_be_denied),
