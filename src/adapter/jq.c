@@ -25,16 +25,25 @@ static const char *const forbidden[] = {
 };
 
 #define HIDDEN(name) "def " name ": error(\"" name " is not available\"); "
-#define PRELUDE                                                                                                        \
+#define HIDDEN_INPUT                                                                                                   \
     HIDDEN("env")                                                                                                      \
     HIDDEN("input")                                                                                                    \
     HIDDEN("inputs")                                                                                                   \
     HIDDEN("input_filename")                                                                                           \
-    HIDDEN("input_line_number")                                                                                        \
-    HIDDEN("debug") HIDDEN("stderr") HIDDEN("halt")                                                                    \
-        HIDDEN("halt_error") "def halt_error(f): halt_error; " HIDDEN("modulemeta") HIDDEN("get_search_list")          \
-            HIDDEN("now") HIDDEN("localtime")                                                                          \
-                HIDDEN("strflocaltime") "def strflocaltime(f): strflocaltime; {} as $ENV | "
+    HIDDEN("input_line_number")
+#define HIDDEN_END                                                                                                     \
+    HIDDEN("debug")                                                                                                    \
+    HIDDEN("stderr")                                                                                                   \
+    HIDDEN("halt")                                                                                                     \
+    HIDDEN("halt_error")
+#define HIDDEN_WORLD                                                                                                   \
+    HIDDEN("modulemeta")                                                                                               \
+    HIDDEN("get_search_list")                                                                                          \
+    HIDDEN("now")                                                                                                      \
+    HIDDEN("localtime")                                                                                                \
+    HIDDEN("strflocaltime")
+#define HIDDEN_WITH_ARGUMENT "def halt_error(f): halt_error; def strflocaltime(f): strflocaltime; "
+#define PRELUDE              HIDDEN_INPUT HIDDEN_END HIDDEN_WORLD HIDDEN_WITH_ARGUMENT "{} as $ENV | "
 /* The line feed ends a comment on the program's last line. */
 #define PLAIN_HEAD  PRELUDE "("
 #define PLACES_HEAD PRELUDE ". as [$__in, $operation, $key, $tenant, $run, $external_id] | $__in | ("
