@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +21,9 @@
 
 #define BATCH_DEFAULT 512
 #define BATCH_MAX     4096
-/* The write-ahead log is copied back when it has grown to this many pages, after the results were handed over. */
+/* The write-ahead log is copied back when it has grown to this many pages (16 MiB), after the results were handed over.
+ * A thread of its own for this was tried: what takes the time is the disk's flush, which holds up commits all the same.
+ * A longer log would be copied more cheaply, but takes longer to read after a crash. */
 #define CHECKPOINT_FRAMES 4000
 /* From here on the background check is asked to let go of its read transaction. */
 #define CHECKPOINT_URGENT_FRAMES (8 * CHECKPOINT_FRAMES)
@@ -57,6 +58,7 @@ struct sqlite_ledger {
     struct store store;
     struct saved_identity *saved; /* one per place in a batch */
     int64_t commits, commands;
+    int checkpoint_at; /* frames */
     struct checker *checker;
 
     atomic_bool is_damaged; /* damage is set, and stays */
@@ -212,13 +214,19 @@ static void run_batch(struct sqlite_ledger *ledger, struct ledger_request *first
     }
 }
 
+/* After each batch. While somebody reads (a backup, the check) the log can not start over and grows on: then the next
+ * attempt comes only when it has grown by as much again. */
 static void keep_log_bounded(struct sqlite_ledger *ledger)
 {
-    if (ledger->store.wal_frames < CHECKPOINT_FRAMES)
+    int frames = ledger->store.wal_frames;
+    if (frames < CHECKPOINT_FRAMES)
+        ledger->checkpoint_at = CHECKPOINT_FRAMES;
+    if (frames < ledger->checkpoint_at)
         return;
-    if (ledger->store.wal_frames >= CHECKPOINT_URGENT_FRAMES)
+    if (frames >= CHECKPOINT_URGENT_FRAMES)
         checker_yield(ledger->checker);
     store_checkpoint(&ledger->store);
+    ledger->checkpoint_at = frames + CHECKPOINT_FRAMES;
 }
 
 /* ---- the thread ---- */
@@ -277,17 +285,6 @@ static void *ledger_main(void *arg)
         keep_log_bounded(ledger);
     }
     return NULL;
-}
-
-/* Signals are the main thread's business. */
-static int start_thread(struct sqlite_ledger *ledger)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&ledger->thread, NULL, ledger_main, ledger);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
 }
 
 /* ---- the interface ---- */
@@ -468,7 +465,7 @@ enum err_code ledger_sqlite_open(const struct ledger_sqlite_options *options, st
         goto out;
     if (options->read_only)
         set_damaged(ledger, &(struct err){ERR_DENIED, "the ledger was opened for reading only"});
-    if (start_thread(ledger) != 0)
+    if (store_thread(&ledger->thread, ledger_main, ledger) != 0)
         err_set(err, ERR_IO, "the ledger thread can not be started: %s", strerror(errno));
     else
         ledger->started = true;

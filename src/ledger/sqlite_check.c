@@ -117,7 +117,7 @@ struct checker *checker_start(const char *path, void (*damaged)(void *user, cons
     checker->user = user;
     pthread_mutex_init(&checker->mutex, NULL);
     pthread_cond_init(&checker->wake, NULL);
-    if (pthread_create(&checker->thread, NULL, checker_main, checker) == 0)
+    if (store_thread(&checker->thread, checker_main, checker) == 0)
         return checker;
     free(checker->path);
     free(checker);

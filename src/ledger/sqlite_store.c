@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -559,6 +560,16 @@ void store_release(struct store *store)
     arena_release(&store->scratch);
     free(store->path);
     *store = (struct store){0};
+}
+
+int store_thread(pthread_t *thread, void *(*main)(void *arg), void *arg)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(thread, NULL, main, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
 }
 
 int64_t store_file_bytes(const char *path)

@@ -7,6 +7,7 @@
 
 #include "ledger/ledger.h"
 
+#include <pthread.h>
 #include <sqlite3.h>
 
 #define STORE_APPLICATION_ID 0x6f6e6364 /* "oncd" */
@@ -166,6 +167,9 @@ struct checker *checker_start(const char *path, void (*damaged)(void *user, cons
  * later. */
 void checker_yield(struct checker *checker);
 void checker_stop(struct checker *checker); /* NULL is fine */
+
+/* A thread that takes no signals: they are the main thread's business. Returns as pthread_create. */
+int store_thread(pthread_t *thread, void *(*main)(void *arg), void *arg);
 
 /* ---- shared by the parts of the store ---- */
 
