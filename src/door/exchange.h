@@ -118,6 +118,7 @@ struct door_parts {
     struct str openapi; /* the generated document */
     size_t body_bytes_max;
     bool stopping;
+    int64_t failures, failure_logged_ms; /* answers of 500 and more since the last line about them */
     /* readiness of the ledger as last asked */
     int64_t ledger_asked_ms; /* 0 = never */
     bool ledger_failed;

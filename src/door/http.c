@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LISTEN_BACKLOG   1024
@@ -29,7 +30,6 @@
 #define RUNS_MAX         16 /* of libmicrohttpd in one turn of the loop */
 #define DISCARD_BODIES   8  /* a refused body is read to its end up to so many times the limit … */
 #define CLOSE_MS         1000
-#define REQUEST_MS       (2 * HTTP_TIMEOUT_S * 1000)
 #define HEADER_NAME_MAX  16
 #define DOOR_HANDLES     6
 
@@ -53,6 +53,8 @@ struct http_door {
     int listen_fd;
     uint16_t port;
     size_t connections, connections_max;
+    unsigned timeout_s;
+    int64_t request_ms; /* a request is whole within this time, or its connection ends */
     struct peer *peers;
     struct exchange *waiting, **waiting_end; /* suspended ones, oldest first */
     struct exchange *spare;
@@ -64,6 +66,8 @@ struct http_door {
     uv_idle_t idle;
     uv_timer_t tick, sweep;
     bool run_needed, idle_on, sweep_on;
+    char date[32]; /* Date of answers, worked out once a second */
+    int64_t date_s;
     bool starting;
     char start_text[ERR_TEXT_MAX]; /* what libmicrohttpd said last, while starting */
     bool closing;
@@ -308,9 +312,24 @@ static void add_header(struct MHD_Response *response, const char *name, const ch
     MHD_add_response_header(response, name, value);
 }
 
+/* libmicrohttpd would print the date anew for every answer. */
+static const char *date_now(struct http_door *door)
+{
+    int64_t now_s = (int64_t)time(NULL);
+    if (now_s != door->date_s) {
+        time_t at = (time_t)now_s;
+        struct tm tm;
+        gmtime_r(&at, &tm);
+        strftime(door->date, sizeof door->date, "%a, %d %b %Y %H:%M:%S GMT", &tm); /* the program keeps the C locale */
+        door->date_s = now_s;
+    }
+    return door->date;
+}
+
 static void add_headers(const struct exchange *exchange, struct MHD_Response *response)
 {
     char text[64];
+    add_header(response, "Date", date_now(exchange->door));
     if (exchange->status != MHD_HTTP_NO_CONTENT)
         add_header(response, "Content-Type", exchange->content_type ? exchange->content_type : "application/json");
     if (exchange->operation_id[0])
@@ -503,7 +522,8 @@ static uint64_t announced_bytes(const struct exchange *exchange)
     return bytes;
 }
 
-/* A body that is too large is refused before it is read when it is far too large or the client asks first. */
+/* A body that is too large is refused before it is read when it is far too large or the client asks first; that refusal
+ * comes at once, so that nothing is under way when the connection ends. */
 static enum MHD_Result head_complete(struct exchange *exchange)
 {
     struct http_door *door = exchange->door;
@@ -529,7 +549,7 @@ static enum MHD_Result take_body(struct exchange *exchange, const char *data, si
     size_t max = door->parts.body_bytes_max;
     if (exchange->body.n + n > max)
         exchange->too_large = true;
-    if ((int64_t)uv_now(door->loop) - exchange->since_ms > REQUEST_MS)
+    if ((int64_t)uv_now(door->loop) - exchange->since_ms > door->request_ms)
         return MHD_NO;
     if (!exchange->too_large) {
         buf_add(&exchange->body, data, n);
@@ -613,7 +633,7 @@ static void end_slow(struct http_door *door)
     uint64_t now = uv_now(door->loop);
     for (struct peer *peer = door->peers; peer; peer = peer->next) {
         bool receiving = !peer->exchange || !peer->exchange->handled;
-        if (receiving && now - peer->idle_since_ms > REQUEST_MS)
+        if (receiving && now - peer->idle_since_ms > (uint64_t)door->request_ms)
             shutdown(peer->fd, SHUT_RDWR);
     }
 }
@@ -671,7 +691,7 @@ static enum err_code listen_at(const char *host, uint16_t port, int *out, uint16
 
 static enum err_code start_mhd(struct http_door *door, struct err *err)
 {
-    unsigned flags = MHD_USE_EPOLL | SUSPEND_WITHOUT_EVENTFD | MHD_USE_ERROR_LOG;
+    unsigned flags = MHD_USE_EPOLL | SUSPEND_WITHOUT_EVENTFD | MHD_USE_ERROR_LOG | MHD_USE_SUPPRESS_DATE_NO_CLOCK;
     struct MHD_OptionItem options[] = {
         {MHD_OPTION_LISTEN_SOCKET, door->listen_fd, NULL},
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)request_ended, door},
@@ -679,7 +699,7 @@ static enum err_code start_mhd(struct http_door *door, struct err *err)
         {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escaped, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HTTP_HEAD_BYTES_MAX, NULL},
         {MHD_OPTION_CONNECTION_LIMIT, (intptr_t)(door->connections_max + SURPLUS_MAX), NULL},
-        {MHD_OPTION_CONNECTION_TIMEOUT, HTTP_TIMEOUT_S, NULL},
+        {MHD_OPTION_CONNECTION_TIMEOUT, (intptr_t)door->timeout_s, NULL},
         {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
         {door->tls_cert ? MHD_OPTION_HTTPS_MEM_KEY : MHD_OPTION_END, 0, door->tls_key},
         {MHD_OPTION_HTTPS_MEM_CERT, 0, door->tls_cert},
@@ -739,6 +759,8 @@ enum err_code http_door_new(const struct http_door_options *options, struct http
     door->engine = options->engine;
     door->connections_max = options->connections_max ? options->connections_max : HTTP_CONNECTIONS_DEFAULT;
     door->parts.body_bytes_max = options->body_bytes_max ? options->body_bytes_max : HTTP_BODY_BYTES_DEFAULT;
+    door->timeout_s = options->timeout_s ? options->timeout_s : HTTP_TIMEOUT_S;
+    door->request_ms = 2000 * (int64_t)door->timeout_s;
     door->waiting_end = &door->waiting;
     door->listen_fd = -1;
     door->tls_cert = mem_copy_text(options->tls_cert_pem);

@@ -26,6 +26,7 @@ struct http_door_options {
     bool auth_tokens;                       /* else everybody is admin, and requests of foreign web pages are refused */
     size_t connections_max;                 /* further ones get 503; 0 = HTTP_CONNECTIONS_DEFAULT */
     size_t body_bytes_max;                  /* of a request; larger ones get 413; 0 = HTTP_BODY_BYTES_DEFAULT */
+    unsigned timeout_s;                     /* 0 = HTTP_TIMEOUT_S */
 };
 
 #define HTTP_CONNECTIONS_DEFAULT 1024

@@ -21,6 +21,29 @@ static int seconds(int64_t ms)
     return (int)((ms + 999) / 1000);
 }
 
+/* One line a second at most: a full disk fails thousands of requests a second, for one reason. */
+#define FAILURE_LOG_MS 1000
+
+static void log_failure(struct exchange *exchange, int status, const char *detail)
+{
+    struct door_parts *parts = exchange_parts(exchange);
+    int64_t now_ms = exchange_now_ms(exchange);
+    parts->failures++;
+    if (parts->failure_logged_ms && now_ms >= parts->failure_logged_ms &&
+        now_ms - parts->failure_logged_ms < FAILURE_LOG_MS)
+        return;
+    if (log_begin(LOG_WARN, "request_failed")) {
+        log_text("path", exchange->route ? exchange->route->path : NULL);
+        log_int("status", status);
+        log_text("operation", exchange->operation_id[0] ? exchange->operation_id : NULL);
+        log_text("detail", detail);
+        log_int("count", parts->failures); /* since the last such line */
+        log_end();
+    }
+    parts->failures = 0;
+    parts->failure_logged_ms = now_ms;
+}
+
 void rest_problem(struct exchange *exchange, const struct problem_document *problem)
 {
     int status = problem_type_status(problem->type);
@@ -29,13 +52,8 @@ void rest_problem(struct exchange *exchange, const struct problem_document *prob
     exchange->content_type = PROBLEM_MEDIA_TYPE;
     exchange->retry_after_s = seconds(problem->retry_after_ms);
     exchange->challenge = problem->type == PROBLEM_UNAUTHORIZED;
-    if (status >= 500 && log_begin(LOG_WARN, "request_failed")) {
-        log_text("path", exchange->route ? exchange->route->path : NULL);
-        log_int("status", status);
-        log_text("operation", exchange->operation_id[0] ? exchange->operation_id : NULL);
-        log_text("detail", problem->detail);
-        log_end();
-    }
+    if (status >= 500)
+        log_failure(exchange, status, problem->detail);
     exchange_send(exchange, status);
 }
 
@@ -145,12 +163,6 @@ static bool is_json_type(struct str type)
 static bool check_body(struct exchange *exchange)
 {
     const struct route *route = exchange->route;
-    if (exchange->too_large) {
-        rest_refuse(exchange, PROBLEM_TOO_LARGE,
-                    arena_printf(&exchange->arena, "the body has more than %zu bytes",
-                                 exchange_parts(exchange)->body_bytes_max));
-        return false;
-    }
     if (!route->body || (route->body_optional && exchange->body.n == 0))
         return true;
     struct str type = exchange->headers[HEADER_CONTENT_TYPE];
@@ -596,6 +608,17 @@ static void authenticate(struct exchange *exchange)
         authorised(exchange);
 }
 
+/* Needs no look at the ledger: a body that is far too large is refused before it is read. */
+static bool check_size(struct exchange *exchange)
+{
+    if (!exchange->too_large)
+        return true;
+    rest_refuse(
+        exchange, PROBLEM_TOO_LARGE,
+        arena_printf(&exchange->arena, "the body has more than %zu bytes", exchange_parts(exchange)->body_bytes_max));
+    return false;
+}
+
 void rest_handle(struct exchange *exchange)
 {
     char allow[128] = "";
@@ -604,7 +627,7 @@ void rest_handle(struct exchange *exchange)
         rest_refuse(exchange, PROBLEM_UNAVAILABLE, "too many connections");
         return;
     }
-    if (!check_web(exchange))
+    if (!check_web(exchange) || !check_size(exchange))
         return;
     exchange->route = find_route(exchange, allow, sizeof allow);
     if (exchange->route)

@@ -8,6 +8,11 @@
 #include "support/fake_engine.h"
 #include "support/http_client.h"
 
+#include <fcntl.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -85,7 +90,7 @@ static void make_operation(struct operation *op, const char *id, enum state stat
     op->key_hash = identity_key_hash("default", "refund.create", "refund:pay_1", NULL);
 }
 
-static void open_door(struct stage *stage, bool tokens, size_t connections_max)
+static void open_door(struct stage *stage, bool tokens, size_t connections_max, unsigned timeout_s)
 {
     struct err err = {0};
     const struct http_door_options options = {
@@ -95,11 +100,12 @@ static void open_door(struct stage *stage, bool tokens, size_t connections_max)
         .auth_tokens = tokens,
         .connections_max = connections_max,
         .body_bytes_max = 64 * 1024,
+        .timeout_s = timeout_s,
     };
     assert_int_equal(http_door_new(&options, &stage->door, &err), 0);
 }
 
-static int set_up_with(void **state, bool tokens, size_t connections_max)
+static int set_up_with(void **state, bool tokens, size_t connections_max, unsigned timeout_s)
 {
     struct stage *stage = calloc(1, sizeof *stage);
     uv_loop_init(&stage->loop);
@@ -115,24 +121,29 @@ static int set_up_with(void **state, bool tokens, size_t connections_max)
     stage->engine.reply.kind = REPLY_OPERATION;
     stage->engine.reply.op = &stage->op;
     stage->engine.reply.tool = &stage->tool;
-    open_door(stage, tokens, connections_max);
+    open_door(stage, tokens, connections_max, timeout_s);
     *state = stage;
     return 0;
 }
 
 static int set_up(void **state)
 {
-    return set_up_with(state, false, 0);
+    return set_up_with(state, false, 0, 0);
 }
 
 static int set_up_tokens(void **state)
 {
-    return set_up_with(state, true, 0);
+    return set_up_with(state, true, 0, 0);
 }
 
 static int set_up_small(void **state)
 {
-    return set_up_with(state, false, 2);
+    return set_up_with(state, false, 2, 0);
+}
+
+static int set_up_hasty(void **state)
+{
+    return set_up_with(state, false, 0, 1);
 }
 
 static void door_closed(void *user)
@@ -966,6 +977,131 @@ static void test_too_many_connections(void **state)
     assert_int_equal(ask(stage, "GET", "/healthz", "", NULL), 200);
 }
 
+static bool is_closed(int fd)
+{
+    char c;
+    return recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+/* One connection says nothing, one never gets its head together, one never its body; a waiting caller is none of them.
+ */
+static void test_slow(void **state)
+{
+    struct stage *stage = *state;
+    stage->engine.later = true;
+    uint16_t port = http_door_port(stage->door);
+    int silent = http_connect(port), head = http_connect(port), body = http_connect(port), waiting = http_connect(port);
+    send_raw(stage, head, "GET /healthz HTTP/1.1\r\nX-Slow: ");
+    send_raw(stage, body, "POST /v1/calls HTTP/1.1\r\nHost: localhost\r\n" JSON_TYPE "Content-Length: 1000\r\n\r\n");
+    send_raw(stage, waiting,
+             "POST /v1/calls HTTP/1.1\r\nHost: localhost\r\n" JSON_TYPE "Content-Length: 12\r\n\r\n{\"tool\":\"t\"}");
+    int seen = 0;
+    for (int i = 0; i < 60 && seen != 7; i++) {
+        http_spin(&stage->loop, 100);
+        if (!is_closed(head))
+            http_send(&stage->loop, head, "a", 1);
+        if (!is_closed(body))
+            http_send(&stage->loop, body, " ", 1);
+        seen = is_closed(silent) | is_closed(head) << 1 | is_closed(body) << 2;
+    }
+    assert_int_equal(seen, 7);
+    assert_false(is_closed(waiting));
+    assert_true(fake_engine_reply(&stage->engine));
+    http_answer_release(&stage->answer);
+    http_receive(&stage->loop, waiting, NULL, false, 2000, &stage->answer);
+    assert_int_equal(stage->answer.status, 201);
+    close(silent);
+    close(head);
+    close(body);
+    close(waiting);
+}
+
+/* ---- TLS ---- */
+
+static char *pem_text(BIO *bio)
+{
+    char *data;
+    long n = BIO_get_mem_data(bio, &data);
+    char *text = strndup(data, (size_t)n);
+    BIO_free(bio);
+    return text;
+}
+
+static void make_certificate(char **cert, char **key)
+{
+    EVP_PKEY *pair = EVP_EC_gen("P-256");
+    X509 *x509 = X509_new();
+    ASN1_INTEGER_set(X509_get_serialNumber(x509), 1);
+    X509_gmtime_adj(X509_getm_notBefore(x509), 0);
+    X509_gmtime_adj(X509_getm_notAfter(x509), 3600);
+    X509_set_pubkey(x509, pair);
+    X509_NAME_add_entry_by_txt(X509_get_subject_name(x509), "CN", MBSTRING_ASC, (const unsigned char *)"localhost", -1,
+                               -1, 0);
+    X509_set_issuer_name(x509, X509_get_subject_name(x509));
+    assert_true(X509_sign(x509, pair, EVP_sha256()) > 0);
+    BIO *cert_bio = BIO_new(BIO_s_mem()), *key_bio = BIO_new(BIO_s_mem());
+    PEM_write_bio_X509(cert_bio, x509);
+    PEM_write_bio_PrivateKey(key_bio, pair, NULL, NULL, 0, NULL, NULL);
+    *cert = pem_text(cert_bio);
+    *key = pem_text(key_bio);
+    X509_free(x509);
+    EVP_PKEY_free(pair);
+}
+
+/* Sends one request over TLS and gives what came back, as text in the arena. */
+static const char *ask_tls(struct stage *stage, struct http_door *door, const char *request)
+{
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    SSL *ssl = SSL_new(context);
+    int fd = http_connect(http_door_port(door));
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    SSL_set_fd(ssl, fd);
+    int connected = 0, wrote = 0, n = 0;
+    char text[8192] = "";
+    for (int i = 0; i < 3000 && !strstr(text, "}"); i++) {
+        http_spin(&stage->loop, 1);
+        if (connected <= 0)
+            connected = SSL_connect(ssl);
+        else if (wrote <= 0)
+            wrote = SSL_write(ssl, request, (int)strlen(request));
+        else if (SSL_read(ssl, text + n, (int)(sizeof text - 1) - n) > 0)
+            n = (int)strlen(text);
+    }
+    ERR_clear_error();
+    SSL_free(ssl);
+    SSL_CTX_free(context);
+    close(fd);
+    return arena_copy_text(&stage->arena, text);
+}
+
+static void test_tls(void **state)
+{
+    struct stage *stage = *state;
+    struct http_door *plain = stage->door;
+    char *cert, *key;
+    struct err err = {0};
+    make_certificate(&cert, &key);
+    const struct http_door_options options = {
+        .loop = &stage->loop,
+        .engine = &stage->engine,
+        .address = "localhost",
+        .tls_cert_pem = cert,
+        .tls_key_pem = key,
+    };
+    assert_int_equal(http_door_new(&options, &stage->door, &err), 0);
+    free(cert);
+    free(key);
+    const char *answer = ask_tls(stage, stage->door,
+                                 "POST /v1/calls HTTP/1.1\r\nHost: localhost\r\n" JSON_TYPE
+                                 "Content-Length: 12\r\n\r\n{\"tool\":\"t\"}");
+    assert_non_null(strstr(answer, "HTTP/1.1 201"));
+    assert_non_null(strstr(answer, OP_1));
+    http_spin(&stage->loop, 20);
+    assert_int_equal(stage->engine.delivered, 1);
+    close_door(stage);
+    stage->door = plain;
+}
+
 static void test_stop(void **state)
 {
     struct stage *stage = *state;
@@ -1393,6 +1529,19 @@ static void test_token_wanted(void **state)
     expect_problem(stage, 503, "unavailable");
 }
 
+/* A large body is refused before anybody asks the ledger about the token: nothing is under way when the connection
+ * ends. */
+static void test_token_large(void **state)
+{
+    struct stage *stage = *state;
+    char *far = large_call(5 * 1024 * 1024), headers[300];
+    stage->engine.ledger_later = true;
+    snprintf(headers, sizeof headers, "%s", make_token(stage, "default", "a", ROLE_AGENT));
+    assert_int_equal(call(stage, headers, far), 413);
+    assert_null(stage->engine.queue);
+    free(far);
+}
+
 /* Which role may what: one row per route. */
 static void test_roles(void **state)
 {
@@ -1630,6 +1779,8 @@ int main(void)
         CASE(test_caller_leaves),
         CASE(test_waiting_caller_is_answered),
         cmocka_unit_test_setup_teardown(test_too_many_connections, set_up_small, tear_down),
+        cmocka_unit_test_setup_teardown(test_slow, set_up_hasty, tear_down),
+        CASE(test_tls),
         CASE(test_stop),
         CASE(test_stop_waits_for_ledger),
         CASE(test_get_operation),
@@ -1646,6 +1797,7 @@ int main(void)
         CASE(test_resolve),
         CASE(test_retry_and_cancel),
         TOKEN_CASE(test_token_wanted),
+        TOKEN_CASE(test_token_large),
         TOKEN_CASE(test_roles),
         TOKEN_CASE(test_agent_sees),
         TOKEN_CASE(test_token_cache),
