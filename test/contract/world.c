@@ -200,6 +200,13 @@ void mark(struct world *world, struct ledger_mark wanted)
     must(world, request);
 }
 
+enum err_code expire(struct world *world, const char *id, int64_t rev)
+{
+    struct ledger_request *request = make_request(world, LEDGER_EXPIRE);
+    request->expire = (struct ledger_expire){.operation = id, .rev = rev, .now_ms = world->now_ms};
+    return call(world, request);
+}
+
 static void assert_text(const char *a, const char *b)
 {
     if (!text_equal(a, b))

@@ -48,6 +48,15 @@ struct operation *get(struct world *world, const char *id);               /* NUL
 struct ledger_claim *claim(struct world *world, const char *owner, int64_t lease_ms, size_t limit);
 struct ledger_list *list(struct world *world, struct ledger_list wanted); /* must succeed */
 void mark(struct world *world, struct ledger_mark mark);
+enum err_code expire(struct world *world, const char *id, int64_t rev);
 void assert_same_operation(const struct operation *a, const struct operation *b);
+
+/* Tests without a setting of their own; ledger_contract.c gives them one per implementation. */
+#define CONTRACT_TEST(f)                                                                                               \
+    {                                                                                                                  \
+#f, f, NULL, NULL, NULL                                                                                        \
+    }
+extern const struct CMUnitTest contract_records[]; /* ledger_records.c */
+extern const size_t contract_record_count;
 
 #endif
