@@ -763,6 +763,14 @@ static void test_large_bodies(void **state)
     /* Far too large: answered before it is read. The connection is closed, the answer arrives all the same. */
     assert_int_equal(call(stage, "", far), 413);
     assert_string_equal(http_answer_header(&stage->answer, "Connection"), "close");
+    /* A client that looks for the answer only after it has sent everything is not cut off meanwhile. */
+    int fd = http_connect(http_door_port(stage->door));
+    send_raw(stage, fd, "POST /v1/calls HTTP/1.1\r\nHost: localhost\r\n" JSON_TYPE "Content-Length: 5242880\r\n\r\n");
+    send_raw(stage, fd, far);
+    http_answer_release(&stage->answer);
+    http_receive(&stage->loop, fd, NULL, false, 2000, &stage->answer);
+    assert_int_equal(stage->answer.status, 413);
+    close(fd);
     assert_int_equal(call(stage, "Expect: 100-continue\r\n", over), 413);
     assert_int_equal(stage->engine.calls, 1);
     free(fits);
@@ -1141,7 +1149,7 @@ static void test_stop_waits_for_ledger(void **state)
     send_raw(stage, fd, "GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n\r\n");
     http_spin(&stage->loop, 10);
     http_door_close(stage->door, door_closed, &closed);
-    http_spin(&stage->loop, 100);
+    http_spin(&stage->loop, 1200); /* longer than answers under way are given */
     assert_false(closed);
     fake_ledger_poll(&stage->engine);
     http_answer_release(&stage->answer);
