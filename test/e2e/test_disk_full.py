@@ -16,6 +16,7 @@ from onced_e2e.process import Failed
 from onced_e2e.wait import wait_until
 
 WORKERS = 8
+SIZE = "64m"  # the log takes 16 MiB before it is copied back
 
 
 class Traffic:
@@ -124,7 +125,7 @@ def all_is_true(world, onced, traffic):
 
 
 def test_disk_full_while_running(world, small_disk):
-    disk = small_disk("24m")
+    disk = small_disk(SIZE)
     onced = world.onced({"refund.create": tool()}, ledger=disk.folder / "onced.db", prefix=disk.prefix, server={"log": "error"})
     traffic = Traffic(onced.port)
     for _ in range(max(2, rounds() // 5)):
@@ -146,7 +147,7 @@ def test_disk_full_while_running(world, small_disk):
 
 def test_disk_full_and_killed(world, small_disk):
     """Killed while full; started while full; space returns."""
-    disk = small_disk("24m")
+    disk = small_disk(SIZE)
     onced = world.onced({"refund.create": tool()}, ledger=disk.folder / "onced.db", prefix=disk.prefix, server={"log": "error"})
     traffic = Traffic(onced.port)
     wait_until(lambda: len(traffic.settled) > 50 or traffic.problems)
@@ -172,6 +173,15 @@ def test_disk_full_and_killed(world, small_disk):
     nothing_without_a_record(world, onced)
 
 
+def fail_between_commits(onced, disk):
+    """A system call under way goes to its end. The kernel's own `abort` answers an fdatasync that runs into it with success
+    and forgets what was appended: a plain loop of pwrite and fdatasync loses its last block so, too."""
+    onced.process.pause()
+    time.sleep(0.2)
+    disk.fail()
+    onced.process.go_on()
+
+
 def test_disk_turns_read_only_while_running(world, tmp_path):
     disk = Ext4Disk(tmp_path)
     try:
@@ -179,7 +189,7 @@ def test_disk_turns_read_only_while_running(world, tmp_path):
                             server={"log": "error"})
         traffic = Traffic(onced.port)
         wait_until(lambda: len(traffic.settled) > 100 or traffic.problems)
-        disk.fail()
+        fail_between_commits(onced, disk)
         traffic.until_refused()
         calls = world.provider.client.get("/_fake/stats").body["writes"]
         time.sleep(0.3)
@@ -204,7 +214,7 @@ def test_disk_turns_read_only_while_running(world, tmp_path):
 
 def test_disk_read_only_at_start(world, small_disk):
     """A clear error, nothing changed; afterwards everything is there."""
-    disk = small_disk("24m")
+    disk = small_disk(SIZE)
     onced = world.onced({"refund.create": tool()}, ledger=disk.folder / "onced.db", prefix=disk.prefix)
     told = onced.call("refund.create", {"payment_id": "p1", "amount_cents": 2}, key="one")
     onced.stop()

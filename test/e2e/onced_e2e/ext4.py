@@ -12,7 +12,7 @@ HOLD = 'mount -o loop "$1" "$2" && echo mounted && exec sleep 600'
 
 
 class Ext4Disk:
-    def __init__(self, folder, size="16M"):
+    def __init__(self, folder, size="64M"):
         if os.geteuid() != 0 or not shutil.which("mkfs.ext4"):
             pytest.skip("needs root and mkfs.ext4: a file system has to be mounted")
         self.image = folder / "ext4.img"
