@@ -25,7 +25,7 @@ class SmallDisk:
     @property
     def prefix(self):
         """Put before a command's words, it sees the file system at self.folder."""
-        return ("nsenter", "--mount", "--target", str(self.holder.pid), "--")
+        return ("nsenter", "--mount", "--root", "--target", str(self.holder.pid), "--")
 
     @property
     def seen(self):

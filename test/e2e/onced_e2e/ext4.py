@@ -29,7 +29,7 @@ class Ext4Disk:
 
     @property
     def prefix(self):
-        return ("nsenter", "--mount", "--target", str(self.holder.pid), "--")
+        return ("nsenter", "--mount", "--root", "--target", str(self.holder.pid), "--")
 
     @property
     def seen(self):
