@@ -85,7 +85,7 @@ class Traffic:
         """They are asked for again until they are done, too."""
         line = Line(self.port)
         for one in self.probes:
-            wait_until(lambda one=one: self._ask(line, one), seconds=30)
+            wait_until(lambda one=one: self._ask(line, one), seconds=30, what=f"the end of {one}")
         self.probes = []
         line.close()
 
