@@ -6,6 +6,7 @@
 #define SIM_SIM_H
 
 #include "base/buf.h"
+#include "core/operation.h"
 #include "core/registry.h"
 
 /* What may go wrong. Those marked "breaks" violate what the tool's registry entry states of its provider (or what a
@@ -90,6 +91,30 @@ struct sim_effect_seen { /* a provider made an effect */
     unsigned nth; /* effect of this intent, from 1 */
     const struct tool *tool;
     const char *operation, *external_id;
+    enum sim_fault excuse; /* the contract-breaking fault that allows it (nth > 1), SIM_FAULT_COUNT = none */
+};
+/* Where a request is. A request that is lost never arrives, one whose gateway died is never answered. */
+enum sim_wire_step {
+    SIM_WIRE_SENT,    /* leaves the gateway */
+    SIM_WIRE_ARRIVED, /* the provider counts it */
+    SIM_WIRE_ANSWERED /* the gateway is told */
+};
+struct sim_wire_seen {
+    int64_t now_ms;
+    uint32_t intent;
+    unsigned gateway;
+    const struct tool *tool;
+    enum attempt_kind kind;
+    const char *operation;
+    enum sim_wire_step what;
+    enum outcome outcome; /* SIM_WIRE_ANSWERED: what the gateway is told */
+};
+struct sim_stale_seen { /* a commit lost its compare-and-set: somebody else was first */
+    int64_t now_ms;
+    uint32_t intent;
+    unsigned gateway;
+    const struct tool *tool;    /* NULL when the registry has none */
+    const struct operation *op; /* as it was to be written */
 };
 struct sim_change_seen { /* a row was inserted or moved, durably */
     int64_t now_ms;
@@ -109,6 +134,8 @@ struct sim_watch {
     void (*reply)(void *user, const struct sim_reply_seen *seen);
     void (*effect)(void *user, const struct sim_effect_seen *seen);
     void (*change)(void *user, const struct sim_change_seen *seen);
+    void (*wire)(void *user, const struct sim_wire_seen *seen);
+    void (*stale)(void *user, const struct sim_stale_seen *seen);
 };
 
 struct sim_options {
@@ -136,6 +163,7 @@ struct sim_result {
     char violation[SIM_VIOLATION_MAX]; /* rule (design number), intent, operation, what was expected, what was seen */
     int64_t operations;                /* admitted by a ledger */
     int64_t calls, attempts, lookups, effects, duplicates_excused, incidents, crashes, faults;
+    int64_t faults_by_kind[SIM_FAULT_COUNT]; /* decisions of each kind that were taken */
     int64_t settled, waiting_for_people, simulated_ms;
     uint64_t digest; /* over all events: equal for equal options */
     /* decisions that were taken, for the shrinker: malloc'd, sim_result_release frees them */
