@@ -8,10 +8,9 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "core/registry.h"
+#include "daemon/config_report.h"
 
 #include <stdio.h>
-
-#define CONFIG_BYTES_MAX (1024 * 1024) /* of the file */
 
 enum config_auth { CONFIG_AUTH_NONE, CONFIG_AUTH_TOKENS };
 
@@ -44,27 +43,6 @@ void config_free(struct config *config); /* NULL is fine */
 
 /* Sections that take effect only with a restart (server, ledger) are the same in both, apart from the log level. */
 bool config_same_process(const struct config *a, const struct config *b);
-
-/* What is wrong with a file, ordered by line and column. */
-struct config_problem {
-    unsigned line, column; /* from 1; 0 when the file could not be read at all */
-    const char *pointer;   /* JSON Pointer of the place, "" for the whole file */
-    const char *text;      /* what is wrong, what was expected */
-    bool warning;          /* dangerous or pointless, but not refused */
-};
-
-struct config_report {
-    struct arena arena;
-    const char *path;
-    struct config_problem *items;
-    size_t count;    /* at most PROBLEMS_MAX */
-    size_t errors;   /* without warnings; may be more than are kept */
-    bool unreadable; /* the file could not be opened or read: items has the one reason */
-};
-void config_report_init(struct config_report *report);
-void config_report_release(struct config_report *report);
-/* One line each: "file:line:column: path: text" ("file:line:column: warning: path: text"). */
-void config_report_print(const struct config_report *report, FILE *out);
 
 /* Reads and compiles a registry file. ERR_NONE: *config (config_free) and *registry (registry_unref) are new, report
  * may hold warnings. ERR_INVALID, ERR_LIMIT, ERR_IO, ERR_NOT_FOUND: report holds the reasons, outputs are untouched.

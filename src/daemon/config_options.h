@@ -34,6 +34,7 @@ enum option_type {
     OPTION_SCHEMA,         /* a JSON Schema */
     OPTION_NORMALIZERS,    /* mapping of fields to normalisers */
     OPTION_MESSAGES,       /* mapping of states to text */
+    OPTION_ANY,            /* anything: the caller judges it */
     OPTION_SECTION,        /* mapping with the members of `section`; stored members lie relative to `at` */
     OPTION_MAP             /* mapping of names to `section` */
 };

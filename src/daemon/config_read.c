@@ -181,6 +181,7 @@ void options_expected(const struct option *option, struct buf *out)
     case OPTION_SCHEMA: buf_add_text(out, "a JSON Schema"); break;
     case OPTION_NORMALIZERS: buf_add_text(out, "a mapping of fields to normalisers"); break;
     case OPTION_MESSAGES: buf_add_text(out, "a mapping of states to texts"); break;
+    case OPTION_ANY: buf_add_text(out, "a value"); break;
     case OPTION_SECTION: buf_add_text(out, "a mapping"); break;
     case OPTION_MAP: buf_add_text(out, "a mapping of names to sections"); break;
     }
@@ -451,6 +452,7 @@ static bool has_form(const struct option *option, const struct json *value)
     case OPTION_SCHEMA: return value->type == JSON_OBJECT;
     case OPTION_NORMALIZERS: return value->type == JSON_OBJECT;
     case OPTION_MESSAGES: return is_mapping_of(value, is_message);
+    case OPTION_ANY: return true;
     case OPTION_MAP: return value->type == JSON_OBJECT;
     case OPTION_TEXT:
     case OPTION_BOOL:
@@ -524,6 +526,7 @@ static void read_value(const struct options_reader *reader, const struct option 
     case OPTION_SCHEMA:
     case OPTION_NORMALIZERS:
     case OPTION_MESSAGES:
+    case OPTION_ANY:
     case OPTION_MAP: fine = has_form(option, value); break;
     }
     if (!fine)

@@ -233,6 +233,7 @@ static void write_value_schema(struct json_out *out, const struct option *option
         json_out_end_object(out);
         break;
     case OPTION_STATUSES: write_statuses(out); break;
+    case OPTION_ANY:
     case OPTION_JSON_BODY: break; /* anything */
     case OPTION_FORM_BODY:
         write_any_of_begin(out);
@@ -285,6 +286,7 @@ static void write_default(struct json_out *out, const struct option *option)
     case OPTION_SCHEMA:
     case OPTION_NORMALIZERS:
     case OPTION_MESSAGES:
+    case OPTION_ANY:
     case OPTION_SECTION:
     case OPTION_MAP: break; /* lists and mappings: in words on the reference page */
     }
