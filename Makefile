@@ -4,7 +4,7 @@ BUILD_SAN ?= build-san
 BUILD_BENCH ?= build-bench
 FUZZ_SECONDS ?= 60
 RELEASE = --buildtype=release -Doptimization=2 -Db_lto=true -Db_pie=true
-DEBUG_SAN = --buildtype=debugoptimized -Db_sanitize=address,undefined
+DEBUG_SAN = --buildtype=debugoptimized -Db_sanitize=address,undefined -Dmarks=true
 
 .PHONY: all build build-tests demo test bench fuzz format format-check lint install clean
 

@@ -1,19 +1,25 @@
 #!/bin/sh
-# Configures a build folder when it is new, and builds it: tools/build.sh FOLDER MESON-OPTIONS...
-# Quiet when all is well; on a failure the whole output is shown.
+# Configures a build folder when it is new or was configured with other options, and builds it: tools/build.sh FOLDER
+# MESON-OPTIONS...  Quiet when all is well; on a failure the whole output is shown.
 set -eu
 cd "$(dirname "$0")/.."
 folder=$1
 shift
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if [ ! -f "$folder/build.ninja" ]; then
+configure() {
     echo "configuring $folder"
-    if ! meson setup "$folder" "$@" >"$log" 2>&1; then
+    if ! meson "$@" >"$log" 2>&1; then
         cat "$log" >&2
         exit 1
     fi
+}
+if [ ! -f "$folder/build.ninja" ]; then
+    configure setup "$folder" "$@"
+elif [ "$(cat "$folder/options" 2>/dev/null)" != "$*" ]; then
+    configure configure "$folder" "$@"
 fi
+echo "$*" >"$folder/options"
 if [ -t 1 ]; then
     ninja -C "$folder"
 elif ! ninja -C "$folder" >"$log" 2>&1; then

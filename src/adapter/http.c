@@ -17,6 +17,7 @@
 #include "adapter/http_parts.h"
 
 #include "base/env.h"
+#include "base/mark.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -90,6 +91,7 @@ struct http_adapter {
     struct exchange *busy;   /* on the wire */
     struct exchange *unsent; /* could not be built; waiting for deferred */
     bool finishing, closing;
+    bool let_out; /* a request was let pass since mark_written looked */
     unsigned open_handles;
     void (*closed)(void *user);
     void *closed_user;
@@ -178,7 +180,9 @@ static int before_request(void *user, char *remote, char *local, int remote_port
     (void)local_port;
     if (exchange->let_pass > 0)
         return CURL_PREREQFUNC_ABORT;
+    MARK(request_let_out);
     exchange->let_pass++;
+    exchange->adapter->let_out = true;
     return CURL_PREREQFUNC_OK;
 }
 
@@ -639,6 +643,13 @@ static void on_deferred(uv_timer_t *timer)
 
 /* ---- the loop ---- */
 
+/* libcurl writes a request, or its first part, in the same turn in which it asks whether it may. */
+static void mark_written(struct http_adapter *adapter)
+{
+    MARK_IF(adapter->let_out, request_written);
+    adapter->let_out = false;
+}
+
 static void on_ready(uv_poll_t *poll, int status, int uv_events)
 {
     struct http_adapter *adapter = poll->data;
@@ -659,6 +670,7 @@ static void on_ready(uv_poll_t *poll, int status, int uv_events)
                      (mask & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
         curl_multi_socket_action(adapter->multi, fd, action, &running);
     }
+    mark_written(adapter);
     finish_done(adapter);
 }
 
@@ -667,6 +679,7 @@ static void on_timer(uv_timer_t *timer)
     struct http_adapter *adapter = timer->data;
     int running;
     curl_multi_socket_action(adapter->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    mark_written(adapter);
     finish_done(adapter);
 }
 

@@ -2,6 +2,7 @@
 #include "engine/internal.h"
 
 #include "base/log.h"
+#include "base/mark.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -131,6 +132,7 @@ static void begin(struct flight *flight, struct waiter *waiter)
         flight_send(flight);
     } else if (flight->owned && !engine->stopping) {
         flight_enqueue(flight);
+        MARK(queued);
         route_pump(flight->route);
     } else {
         engine_plan(engine, flight->op.wake_at_ms);
@@ -189,6 +191,7 @@ static void admitted(struct ledger_request *request)
         flight_free(flight);
         return;
     }
+    MARK(admission_committed);
     enum verdict verdict = request->admit.result.verdict;
     count_verdict(&engine->stats, verdict);
     switch (verdict) {
@@ -387,6 +390,7 @@ static void submit_admission(struct flight *flight, const struct engine_call *re
     flight->request.command = LEDGER_ADMIT;
     flight->request.done = request->dry_run ? planned : admitted;
     engine_submit(flight->engine, &flight->request);
+    MARK(admission_submitted);
 }
 
 static int64_t wait_of(const struct engine_call *request, const struct tool *tool)

@@ -1,6 +1,8 @@
 /* People's decisions (design 7.4): load the row, check the version that they looked at, step, commit, answer. */
 #include "engine/internal.h"
 
+#include "base/mark.h"
+
 #include <stdlib.h>
 
 static const struct err no_error;
@@ -92,6 +94,7 @@ static void decide_on(struct decision *decision, struct flight *flight)
 {
     struct step_input in = input_of(decision);
     struct err err = {0};
+    MARK(decision_loaded);
     move_text(flight, &in);
     flight->decided = decision->reply;
     flight->decided_user = decision->user;

@@ -1,6 +1,7 @@
 #include "engine/internal.h"
 
 #include "base/log.h"
+#include "base/mark.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -206,6 +207,7 @@ static void claimed(struct ledger_request *request)
         log_message(LOG_ERROR, "ledger", "looking for due operations: %s", request->err.text);
         engine_plan(engine, engine_now(engine) + COMMIT_RETRY_MAX_MS);
     } else {
+        MARK_IF(claim_out->count > 0, claim_done);
         for (size_t i = 0; i < claim_out->count && !engine->stopping; i++)
             take_up(engine, claim_out->ops[i], claim_out->former_owners[i]);
         engine_plan(engine, full ? engine_now(engine) : claim_out->next_wake_ms);
@@ -307,6 +309,7 @@ void engine_check_stopped(struct engine *engine)
 void engine_stop(struct engine *engine, int64_t deadline_ms, void (*stopped)(void *user), void *user)
 {
     engine->stopping = true;
+    MARK(stopping);
     engine->stop_deadline_ms = deadline_ms;
     let_go_of_queues(engine);
     waiters_answer_sleeping(engine);

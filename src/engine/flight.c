@@ -3,6 +3,7 @@
  *     step (core) ─► commit ─► act: send │ look up │ wait for wake_at │ tell the callers
  */
 #include "base/log.h"
+#include "base/mark.h"
 #include "base/mem.h"
 #include "engine/internal.h"
 
@@ -234,6 +235,7 @@ static void decided(struct flight *flight, enum reply_kind kind, const struct er
     if (!fn)
         return;
     flight->decided = NULL;
+    MARK_IF(kind == REPLY_OPERATION, decision_answered);
     struct engine_reply reply = {.kind = kind, .op = &flight->durable, .tool = flight->tool, .err = err};
     fn(flight->decided_user, &reply);
 }
@@ -263,6 +265,7 @@ static void commit_done(struct ledger_request *request)
     flight->phase = PHASE_NEW;
     if (!request->code) {
         flight->stall_ms = 0;
+        MARK(commit_done);
         after_commit(flight);
         return;
     }
@@ -304,6 +307,7 @@ static void commit(struct flight *flight, enum after_commit after)
     request->code = ERR_NONE;
     err_clear(&request->err);
     request->done = commit_done;
+    MARK(before_commit);
     engine_submit(flight->engine, request);
 }
 
@@ -404,6 +408,8 @@ void flight_send(struct flight *flight)
         .progress = flight->progress,
     };
     flight->phase = PHASE_WIRE;
+    MARK_IF(call.kind == ATTEMPT_CALL, before_send);
+    MARK_IF(call.kind == ATTEMPT_LOOKUP, before_lookup);
     if (flight->attempt.kind == ATTEMPT_CALL)
         engine->stats.attempts++;
     else
@@ -451,6 +457,8 @@ static void answered(void *user, const struct adapter_answer *answer)
     struct flight *flight = user;
     struct engine *engine = flight->engine;
     flight->phase = PHASE_NEW;
+    MARK_IF(flight->attempt.kind == ATTEMPT_CALL, answer_received);
+    MARK_IF(flight->attempt.kind == ATTEMPT_LOOKUP, lookup_answered);
     keep_answer(flight, answer);
     if (answer->outcome == OUTCOME_MORE) {
         next_page(flight, answer);
@@ -550,6 +558,7 @@ static void expire_done(struct ledger_request *request)
 {
     struct flight *flight = request->user;
     engine_request_ended(flight->engine);
+    MARK(expire_done);
     replay_forget(&flight->engine->replay, &flight->op.key_hash);
     flight->phase = PHASE_NEW;
     if (request->code && request->code != ERR_STALE && request->code != ERR_NOT_FOUND)
@@ -567,6 +576,7 @@ static void expire(struct flight *flight)
     request->code = ERR_NONE;
     err_clear(&request->err);
     request->done = expire_done;
+    MARK(before_expire);
     engine_submit(flight->engine, request);
 }
 
@@ -614,6 +624,7 @@ static void former_attempts(struct ledger_request *request)
         flight_wake(flight);
         return;
     }
+    MARK(before_owner_gone);
     struct step_input in = {.kind = STEP_OWNER_GONE, .attempt = flight->op.tries};
     flight_step(flight, &in, AFTER_GO_ON, NULL);
 }

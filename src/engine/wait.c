@@ -1,5 +1,6 @@
 /* Callers that wait for an operation: they hang on its flight, or on a list of their own while it sleeps in the ledger.
  */
+#include "base/mark.h"
 #include "base/mem.h"
 #include "engine/internal.h"
 
@@ -69,6 +70,7 @@ static void mark_done(struct ledger_request *request)
     struct arena arena = *request->arena;
     struct engine *engine = request->user;
     engine_request_ended(engine);
+    MARK(mark_done);
     arena_release(&arena);
 }
 
@@ -87,6 +89,7 @@ static void mark(struct engine *engine, const struct ledger_mark *mark)
     box->request.done = mark_done;
     box->arena = arena;
     box->request.arena = &box->arena;
+    MARK(before_mark);
     engine_submit(engine, &box->request);
 }
 

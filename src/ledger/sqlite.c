@@ -7,6 +7,7 @@
  * What fails a whole transaction never takes others along silently: see run_batch. */
 #include "ledger/sqlite_store.h"
 
+#include "base/mark.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -281,6 +282,7 @@ static void *ledger_main(void *arg)
     pthread_setname_np(pthread_self(), "ledger");
     while ((count = take_batch(ledger, &first)) > 0) {
         run_batch(ledger, first, count);
+        MARK(batch_committed);
         hand_over(ledger, first, count);
         keep_log_bounded(ledger);
     }

@@ -1,5 +1,6 @@
 #include "ledger/sqlite_store.h"
 
+#include "base/mark.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -253,7 +254,9 @@ static enum err_code write_counters(struct store *store, struct err *err)
 
 enum err_code store_commit(struct store *store, struct err *err)
 {
-    if (write_counters(store, err) == 0)
+    enum err_code code = write_counters(store, err);
+    MARK(before_sql_commit);
+    if (code == ERR_NONE)
         run_plain(store, SQL_COMMIT, err);
     if (err->code)
         store_rollback(store);
@@ -282,9 +285,11 @@ static int count_frames(void *user, sqlite3 *db, const char *database, int frame
 void store_checkpoint(struct store *store)
 {
     int frames = 0, copied = 0;
+    MARK(before_checkpoint);
     if (sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames, &copied) == SQLITE_OK &&
         frames == copied)
         store->wal_frames = 0;
+    MARK(after_checkpoint);
 }
 
 /* ---- commands ---- */
@@ -544,8 +549,10 @@ enum err_code store_open(struct store *store, const struct store_options *option
         goto out;
     if (read_secret(store, secret, err))
         goto out;
+    MARK_IF(fresh, ledger_created);
     if (fresh)
         sync_folder(store->path);
+    MARK(ledger_opened);
 out:
     if (err->code)
         store_release(store);

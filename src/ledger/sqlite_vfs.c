@@ -5,6 +5,7 @@
  * written, which fails the commit as well. */
 #include "ledger/sqlite_store.h"
 
+#include "base/mark.h"
 #include "base/mem.h"
 
 #include <pthread.h>
@@ -64,7 +65,11 @@ static int log_read(sqlite3_file *file, void *bytes, int count, sqlite3_int64 of
 static int log_sync(sqlite3_file *file, int flags)
 {
     int rc = flush(file);
-    return rc == SQLITE_OK ? below(file)->pMethods->xSync(below(file), flags) : rc;
+    MARK(log_written);
+    if (rc == SQLITE_OK)
+        rc = below(file)->pMethods->xSync(below(file), flags);
+    MARK(log_synced);
+    return rc;
 }
 
 static int log_truncate(sqlite3_file *file, sqlite3_int64 size)
