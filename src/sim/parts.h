@@ -23,6 +23,13 @@ struct sim;
 struct gateway;
 struct checker_model;
 
+/* Two clocks (gateways', or the true time) are never further apart than this: what onced assumes of the machines'
+ * clocks. Times that gateways compare with one another's (settle, retention of keys) hold within it: a request that is
+ * late "within settle" arrives at least this much before settle ends; a provider forgets a key this much later than it
+ * says. */
+#define SIM_CLOCK_SPREAD_MS 2000
+#define SIM_START_MS        INT64_C(1800000000000) /* true time at the beginning of every run */
+
 /* ---- time (schedule.c) ---- */
 
 struct sim_event {
@@ -50,7 +57,9 @@ enum stream_kind {
 };
 #define STREAM(kind, n) ((uint32_t)(kind) << 28 | ((uint32_t)(n)&0x0fffffff))
 
-/* A decider's own position in its stream. */
+/* A decider's own position in its stream. Leaving out a fault must not move later decisions of the stream: roll the
+ * same number of times whether the fault happens or not, or set index yourself (to n * 16 for the n-th thing decided).
+ */
 struct dice {
     struct sim *sim;
     uint32_t stream, index;
@@ -88,6 +97,8 @@ struct sim {
 /* One line of the trace, and part of the digest. who: "gw1", "client 3", "provider", "ann" */
 void sim_say(struct sim *sim, const char *who, const char *format, ...) __attribute__((format(printf, 3, 4)));
 bool sim_traced(const struct sim *sim); /* somebody reads the lines: else spare the work of making them */
+/* Part of the digest, traced or not: numbers that tell what happened (sim_say itself only mixes in time and format). */
+void sim_mix(struct sim *sim, uint64_t value);
 /* The first one is kept; the run ends. */
 void sim_violated(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -98,7 +109,11 @@ void gateway_free(struct gateway *gateway);
 /* NULL while it is down. */
 struct engine *gateway_engine(struct gateway *gateway);
 const char *gateway_name(const struct gateway *gateway); /* "gw1" */
-unsigned gateway_life(const struct gateway *gateway); /* +1 at each start: who holds something of a dead one sees it */
+unsigned gateway_number(const struct gateway *gateway);  /* from 1 */
+/* Changes at each start and at each death: who holds something of a dead one sees it. While a gateway dies,
+ * gateway_engine is NULL already, and each reply that the engine still owes is given (to be ignored): every
+ * engine_reply_fn is called exactly once, unless engine_caller_left came first. */
+unsigned gateway_life(const struct gateway *gateway);
 /* Standing still (pause): callers of the engine wait until this time; 0 = it runs. */
 int64_t gateway_paused_until(const struct gateway *gateway);
 void gateway_moved(struct gateway *gateway); /* after anything that called into its engine: plans its next tick */
@@ -107,22 +122,36 @@ void gateway_kill(struct gateway *gateway);  /* as by kill -9, now */
 /* The ledger as this gateway sees it, over sim->backing. A dead gateway's requests end unanswered: what of them was
  * executed is the dice's choice. */
 struct ledger *store_new(struct sim *sim, struct gateway *gateway);
-void store_cut(struct ledger *store); /* the gateway died */
+void store_cut(struct ledger *store);   /* the gateway died: from now on every request ends as unavailable, in … */
+bool store_drain(struct ledger *store); /* … this: answers all that wait; false when there were none */
 
 /* ---- tools and providers (tools.c, provider.c, wire.c) ---- */
 
 struct sim_tools *tools_new(struct sim *sim); /* sets sim->registry: the options' or one drawn from the seed */
 void tools_free(struct sim_tools *tools);
+/* The simulator's own tools (options->registry NULL) take {"order": text, "amount_cents": integer, "currency": text,
+ * "note"?: text}. Order and amount tell which effect is meant. Where tool->normal is set, order is trimmed and currency
+ * put into upper case before identity; where volatile_count > 0, note is left out of the fingerprint. A tool with
+ * identity: caller needs a key of the caller; tool->key is over order and amount_cents. */
+
+/* Registries for reloads: 0 is sim->registry; others lack a tool or have other policies (retry, intervals, in_doubt,
+ * never the provider's contract). Borrowed. */
+size_t tools_variant_count(const struct sim *sim);
+struct registry *tools_variant(const struct sim *sim, size_t index);
+/* The longest that something may take to settle by itself once nothing goes wrong any more. */
+int64_t tools_horizon_ms(const struct sim *sim);
 
 struct sim_providers *providers_new(struct sim *sim);
 void providers_free(struct sim_providers *providers);
 
-/* An adapter per gateway: requests of a gateway that dies stay under way, their answers go nowhere. */
+/* An adapter per life of a gateway: wire_new at each start; at its end wire_cut, engine_free, wire_free. Requests that
+ * have left a gateway that dies stay under way (they belong to the sim, not to the adapter), their answers go nowhere.
+ */
 struct adapter *wire_new(struct sim *sim, struct gateway *gateway);
 void wire_free(struct adapter *adapter);
-void wire_cut(struct adapter *adapter); /* the gateway died: pending done callbacks are called with OUTCOME_TIMEOUT
-                                         * (the engine is being thrown away), later sends end as not_sent, no request
-                                         * reaches a provider any more from it */
+/* The gateway died: pending done callbacks are called with OUTCOME_TIMEOUT (the engine is being thrown away), and so
+ * are those of what they send from within; sends after the first cut never leave. May be called again. */
+void wire_cut(struct adapter *adapter);
 
 /* ---- clients and people ---- */
 
