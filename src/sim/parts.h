@@ -74,6 +74,9 @@ bool roll_fault(struct dice *dice, enum sim_fault fault, unsigned weight);
 /* ---- the run ---- */
 
 #define SIM_GATEWAYS_MAX 8
+/* A gateway's clock is never further than this from true time, whatever SIM_CLOCK does: what providers state in times
+ * (settle, retention) is to be set with such a margin, and the simulated ones keep to it. */
+#define SIM_SKEW_MS_MAX 2000
 
 struct sim {
     const struct sim_options *options;
@@ -129,6 +132,12 @@ bool store_drain(struct ledger *store); /* … this: answers all that wait; fals
 
 struct sim_tools *tools_new(struct sim *sim); /* sets sim->registry: the options' or one drawn from the seed */
 void tools_free(struct sim_tools *tools);
+/* Arguments of the n-th intended effect of a tool: options->arguments' or, for the simulator's own tools, their own.
+ * variant as in sim_arguments. rewrite > 0: other values outside of the business key, as a model makes them when it
+ * writes the call anew (equal rewrite, equal values); NULL where the tool has no such member or cannot tell.
+ * sim->registry always has every tool: what gateways are given while a tool is "gone" is a registry of their own. */
+const struct json *tools_arguments(struct sim *sim, const struct tool *tool, uint64_t n, unsigned variant,
+                                   unsigned rewrite, uint64_t random, struct arena *arena);
 /* The simulator's own tools (options->registry NULL) take {"order": text, "amount_cents": integer, "currency": text,
  * "note"?: text}. Order and amount tell which effect is meant. Where tool->normal is set, order is trimmed and currency
  * put into upper case before identity; where volatile_count > 0, note is left out of the fingerprint. A tool with
@@ -176,17 +185,10 @@ void checker_free(struct checker_model *checker);
 /* From store.c, for every command executed by the backing ledger with code 0, in order of execution: what changed is
  * in the request (its inputs and outputs). */
 void checker_committed(struct sim *sim, struct gateway *gateway, const struct ledger_request *request);
-/* From provider.c: */
-void checker_request(struct sim *sim, const struct adapter_call *call,
-                     const char *gateway); /* arrived at the provider */
-/* excuse: SIM_FAULT_COUNT, or the contract-breaking fault that allows a further effect / a missing one */
-void checker_effect(struct sim *sim, uint32_t intent, const char *operation, const char *external_id,
-                    enum sim_fault excuse);
+/* From provider.c and people.c: the world broke its promises for this intent (a fault that breaks): further effects, a
+ * missing one or an untrue "failed" of it are nobody's fault but the fault's. */
 void checker_excuse(struct sim *sim, uint32_t intent, enum sim_fault excuse);
-/* From wire.c: an attempt is about to leave the gateway. */
-void checker_sending(struct sim *sim, struct gateway *gateway, const struct adapter_call *call);
-/* From client.c: a call was answered. expected: this call's own intent (it may join only an operation of it) */
-void checker_reply(struct sim *sim, uint32_t intent, unsigned call, const struct engine_reply *reply);
+/* What only the outside world's parts tell each other and the checker is in outside.h. */
 /* At the end, after people_clear_up and settling: everything that must hold of the whole. Reads the backing ledger. */
 void checker_end(struct sim *sim);
 
