@@ -17,7 +17,7 @@ configure() {
 if [ ! -f "$folder/build.ninja" ]; then
     configure setup "$folder" "$@"
 elif [ "$(cat "$folder/options" 2>/dev/null)" != "$*" ]; then
-    configure configure "$folder" "$@"
+    configure setup --reconfigure "$folder" "$@"
 fi
 echo "$*" >"$folder/options"
 if [ -t 1 ]; then
