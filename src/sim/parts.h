@@ -74,9 +74,6 @@ bool roll_fault(struct dice *dice, enum sim_fault fault, unsigned weight);
 /* ---- the run ---- */
 
 #define SIM_GATEWAYS_MAX 8
-/* A gateway's clock is never further than this from true time, whatever SIM_CLOCK does: what providers state in times
- * (settle, retention) is to be set with such a margin, and the simulated ones keep to it. */
-#define SIM_SKEW_MS_MAX 2000
 
 struct sim {
     const struct sim_options *options;
@@ -97,10 +94,11 @@ struct sim {
     struct checker_model *checker;
 };
 
-/* One line of the trace, and part of the digest. who: "gw1", "client 3", "provider", "ann" */
+/* One line of the trace. who: "gw1", "client 3", "provider", "ann" */
 void sim_say(struct sim *sim, const char *who, const char *format, ...) __attribute__((format(printf, 3, 4)));
 bool sim_traced(const struct sim *sim); /* somebody reads the lines: else spare the work of making them */
-/* Part of the digest, traced or not: numbers that tell what happened (sim_say itself only mixes in time and format). */
+/* A number that tells what happened, for the digest: traced or not, the same. The times and the order of all events are
+ * in it anyway. */
 void sim_mix(struct sim *sim, uint64_t value);
 /* The first one is kept; the run ends. */
 void sim_violated(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));

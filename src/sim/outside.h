@@ -1,0 +1,99 @@
+/* What the outside world's parts tell each other and the checker: requests under way (wire.c), what providers make of
+ * them (provider.c), whose call it is (client.c), what is true (people.c). Not for others. */
+#ifndef SIM_OUTSIDE_H
+#define SIM_OUTSIDE_H
+
+#include "sim/parts.h"
+
+#define PROVIDER_KEY_SIZE 80 /* of what adapters get as provider key, NUL included */
+#define EXTERNAL_ID_SIZE  24
+#define RESULT_SIZE       64
+/* Rolls of one request: the wire's from 0, the provider's from here, of a second copy of it from twice here. */
+#define REQUEST_DICE 64
+
+/* ---- requests and answers ---- */
+
+struct message {
+    const struct tool *tool; /* of sim->registry's making or of a variant: contracts are the same */
+    enum attempt_kind kind;
+    bool is_read; /* no operation behind it */
+    uint32_t intent;
+    unsigned gateway;                  /* number */
+    char operation[OPERATION_ID_SIZE]; /* "" for reads */
+    char attempt[OPERATION_ID_SIZE];
+    char provider_key[PROVIDER_KEY_SIZE];
+    char external_id[EXTERNAL_ID_SIZE]; /* "" = not known */
+    uint64_t arguments;                 /* digest of the values */
+    unsigned page;                      /* of a look-up, from 0 */
+    int64_t sent_ms;
+    int64_t land_ms; /* within the contract it has arrived, was worked on and can be looked up by then */
+    struct dice dice;
+};
+
+struct provider_answer {
+    enum outcome outcome; /* as an adapter judges it (design 6); OUTCOME_OPEN: no answer at all */
+    int http_status;
+    int64_t work_ms; /* until the answer leaves */
+    char external_id[EXTERNAL_ID_SIZE];
+    char result[RESULT_SIZE]; /* JSON, "" = none */
+    int64_t retry_after_ms;
+    unsigned matches;
+};
+
+/* The request has arrived. copy: it is the network's second delivery of it. late: it comes after land_ms (a fault that
+ * breaks). */
+struct provider_answer provider_receive(struct sim *sim, const struct message *message, bool copy, bool late);
+
+/* Under the contract the same request, sent again, has no further effect at this provider. */
+bool provider_repeats_are_harmless(const struct tool *tool);
+
+/* What is true of an operation now. */
+struct provider_truth {
+    unsigned effects; /* that exist or are certain to come */
+    bool unfinished;  /* still worked on */
+    char external_id[EXTERNAL_ID_SIZE];
+};
+struct provider_truth provider_truth(const struct sim *sim, const char *provider_key);
+
+/* Requests of this operation that may still arrive. */
+unsigned wire_under_way(const struct sim *sim, const char *operation);
+void wire_release(struct sim *sim); /* at the end, by providers_free: requests that are still under way */
+
+/* ---- the checker's ears ---- */
+
+/* An attempt is about to leave the gateway, whose clock shows gateway_ms. */
+void checker_sending(struct sim *sim, struct gateway *gateway, const struct message *message, int64_t gateway_ms);
+/* A request has arrived at the provider. copy: once more, by the network's doing. */
+void checker_request(struct sim *sim, const struct message *message, bool copy);
+/* An effect was made. excuse: SIM_FAULT_COUNT, or the fault that makes it a further one. */
+void checker_effect(struct sim *sim, const struct message *message, const char *external_id, enum sim_fault excuse);
+
+enum asked { ASKED_CALL, ASKED_PLAN, ASKED_WAIT };
+struct caller { /* whose call was answered */
+    uint32_t intent;
+    unsigned call; /* number in the trace */
+    enum asked asked;
+    const char *tenant, *principal, *tool;
+    const char *waited_for; /* ASKED_WAIT: operation id */
+    bool is_read;
+    unsigned gateway;
+    int64_t asked_ms;
+};
+void checker_reply(struct sim *sim, const struct caller *caller, const struct engine_reply *reply);
+
+/* ---- what people see on their screens: committed rows ---- */
+
+struct row_seen {
+    const char *id, *tenant, *provider_key;
+    const struct tool *tool; /* NULL: the registry has none */
+    uint32_t intent;
+    enum state state;
+    enum reason reason;
+    bool owned, dropped;
+    int64_t rev, changed_ms; /* true time of the last change */
+};
+size_t checker_row_count(const struct sim *sim);
+struct row_seen checker_row(const struct sim *sim, size_t index);         /* in order of admission */
+uint32_t checker_intent_of(const struct sim *sim, const char *operation); /* 0 = no such operation */
+
+#endif
