@@ -19,6 +19,7 @@ int cli_call(int argc, char **argv);
 int cli_cancel(int argc, char **argv);
 int cli_check(int argc, char **argv);
 int cli_completion(int argc, char **argv);
+int cli_eval(int argc, char **argv);
 int cli_fake_provider(int argc, char **argv);
 int cli_help(int argc, char **argv);
 int cli_incidents(int argc, char **argv);

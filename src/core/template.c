@@ -236,3 +236,16 @@ const struct json *template_single(const struct template *template, const struct
     *is_single = template->count == 1 && only->literal.n == 0 && only->name.p;
     return *is_single ? json_pointer_get(values, only->pointer) : NULL;
 }
+
+bool template_place(const struct template *template, size_t index, struct str *name, struct str *pointer)
+{
+    for (size_t i = 0; i < template->count; i++) {
+        const struct part *part = &template->parts[i];
+        if (!part->name.p || index-- > 0)
+            continue;
+        *name = part->name;
+        *pointer = part->pointer;
+        return true;
+    }
+    return false;
+}

@@ -29,6 +29,9 @@ const char *template_text(const struct template *template);
 enum err_code template_fill(const struct template *template, const struct json *values, enum template_escape escape,
                             struct buf *out, struct err *err);
 
+/* The index-th place, from 0: its name as written and the JSON Pointer that it stands for. False behind the last. */
+bool template_place(const struct template *template, size_t index, struct str *name, struct str *pointer);
+
 /* When the template is exactly one place, e.g. "{amount}": the value itself (any type; NULL when missing), so that JSON
  * bodies keep numbers as numbers. *is_single tells. */
 const struct json *template_single(const struct template *template, const struct json *values, bool *is_single);
