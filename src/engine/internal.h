@@ -38,6 +38,7 @@ struct waiter {
     struct waiter *next, **at; /* list of the operation's waiting callers */
     struct heap_node deadline;
     struct wait_list *list;   /* where it hangs; NULL while the admission is on its way */
+    struct read *read;        /* or the read that it waits for */
     struct flight *admitting; /* its own admission, until the verdict */
     engine_reply_fn *reply;
     void *user;
@@ -185,6 +186,7 @@ struct waiter *reads_call(struct reads *reads, const struct engine_call *request
                           const struct operation *op, const struct json *arguments, engine_reply_fn *reply, void *user);
 bool reads_cancel(struct reads *reads, struct waiter *waiter);
 void reads_tick(struct reads *reads, int64_t now_ms);
+void reads_answer_all(struct reads *reads); /* the engine stops for good: nobody waits any longer */
 int64_t reads_next_ms(const struct reads *reads);
 size_t reads_busy(const struct reads *reads);
 

@@ -12,6 +12,7 @@ static const struct err no_error;
 
 struct read {
     struct reads *reads;
+    struct read *next, **at; /* of all reads */
     struct arena arena;
     char *key; /* tenant, principal, tool, fingerprint */
     struct registry *registry;
@@ -28,6 +29,7 @@ struct read {
 
 struct reads {
     struct engine *engine;
+    struct read *first; /* all of them; one of a former registry is no longer in the map */
     struct map by_key;
     struct heap timers, deadlines;
     size_t cached, busy;
@@ -51,6 +53,9 @@ static void read_free(struct read *read)
         map_remove(&reads->by_key, read->key);
     if (read->cached)
         reads->cached--;
+    *read->at = read->next;
+    if (read->next)
+        read->next->at = read->at;
     registry_unref(read->registry);
     arena_release(&read->arena);
     free(read->key);
@@ -59,12 +64,8 @@ static void read_free(struct read *read)
 
 void reads_free(struct reads *reads)
 {
-    size_t at = 0;
-    struct read *read;
-    while ((read = map_next(&reads->by_key, &at))) {
-        read_free(read);
-        at = 0;
-    }
+    while (reads->first)
+        read_free(reads->first);
     map_release(&reads->by_key);
     heap_release(&reads->timers);
     heap_release(&reads->deadlines);
@@ -90,12 +91,13 @@ static void drop_waiter(struct reads *reads, struct waiter *waiter)
     if (waiter->next)
         waiter->next->at = waiter->at;
     waiter->at = NULL;
+    waiter->read = NULL;
     heap_remove(&reads->deadlines, &waiter->deadline);
 }
 
 bool reads_cancel(struct reads *reads, struct waiter *waiter)
 {
-    if (waiter->list || waiter->admitting || !waiter->at)
+    if (!waiter->read)
         return false;
     drop_waiter(reads, waiter);
     waiter_free(waiter);
@@ -113,6 +115,7 @@ static void give(struct read *read, struct waiter *waiter, bool replayed)
 static void wait_on(struct read *read, struct waiter *waiter)
 {
     struct reads *reads = read->reads;
+    waiter->read = read;
     waiter->at = &read->callers;
     waiter->next = read->callers;
     if (read->callers)
@@ -306,6 +309,11 @@ struct waiter *reads_call(struct reads *reads, const struct engine_call *request
     read->arguments = json_copy(&read->arena, arguments);
     read->started_ms = read->op.created_ms = engine_now(engine);
     map_put(&reads->by_key, read->key, read);
+    read->next = reads->first;
+    read->at = &reads->first;
+    if (read->next)
+        read->next->at = &read->next;
+    reads->first = read;
     reads->busy++;
     wait_on(read, waiter);
     try_now(read);
@@ -325,24 +333,24 @@ static void wait_is_over(struct read *read, struct waiter *waiter)
     waiter_reply(waiter, &reply);
 }
 
-static struct read *read_of(struct reads *reads, const struct waiter *waiter)
+static void answer_until(struct reads *reads, int64_t now_ms)
 {
-    size_t at = 0;
-    struct read *read;
-    while ((read = map_next(&reads->by_key, &at)))
-        for (const struct waiter *w = read->callers; w; w = w->next)
-            if (w == waiter)
-                return read;
-    return NULL;
+    struct heap_node *node;
+    while ((node = heap_first(&reads->deadlines)) && node->at_ms <= now_ms) {
+        struct waiter *waiter = (struct waiter *)((char *)node - offsetof(struct waiter, deadline));
+        wait_is_over(waiter->read, waiter);
+    }
+}
+
+void reads_answer_all(struct reads *reads)
+{
+    answer_until(reads, INT64_MAX);
 }
 
 void reads_tick(struct reads *reads, int64_t now_ms)
 {
     struct heap_node *node;
-    while ((node = heap_first(&reads->deadlines)) && node->at_ms <= now_ms) {
-        struct waiter *waiter = (struct waiter *)((char *)node - offsetof(struct waiter, deadline));
-        wait_is_over(read_of(reads, waiter), waiter);
-    }
+    answer_until(reads, now_ms);
     while ((node = heap_first(&reads->timers)) && node->at_ms <= now_ms) {
         struct read *read = (struct read *)((char *)node - offsetof(struct read, timer));
         heap_remove(&reads->timers, node);

@@ -266,7 +266,8 @@ static void expire(struct waiter *waiter)
 {
     struct engine *engine = waiter->engine;
     struct wait_list *list = waiter->list;
-    if (list->id[0]) { /* asleep in the ledger */
+    heap_remove(&engine->deadlines, &waiter->deadline); /* answering may take until after its deadline */
+    if (list->id[0]) {                                  /* asleep in the ledger */
         char id[OPERATION_ID_SIZE];
         memcpy(id, list->id, sizeof id);
         detach(waiter);
@@ -288,7 +289,6 @@ void waiters_expire(struct engine *engine, int64_t now_ms)
         struct heap_node *node = heap_first(&engine->deadlines);
         if (!node || node->at_ms > now_ms)
             return;
-        heap_remove(&engine->deadlines, node);
         expire((struct waiter *)((char *)node - offsetof(struct waiter, deadline)));
     }
 }
@@ -296,6 +296,7 @@ void waiters_expire(struct engine *engine, int64_t now_ms)
 void waiters_answer_all(struct engine *engine)
 {
     waiters_expire(engine, INT64_MAX);
+    reads_answer_all(engine->reads);
 }
 
 void waiters_answer_sleeping(struct engine *engine)

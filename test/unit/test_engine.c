@@ -710,7 +710,6 @@ static void count_stopped(void *user)
     (*(int *)user)++;
 }
 
-/* A stop that its deadline cut off has no more plans: an owner that ticks when told would spin on the past deadline. */
 /* Replays from memory are replays of what the ledger says now. */
 static void test_replay_follows_every_change(void **state)
 {
@@ -745,6 +744,7 @@ static void test_replay_follows_every_change(void **state)
     assert_int_equal(fix->world.sent_count, 1);
 }
 
+/* A stop that its deadline cut off has no more plans: an owner that ticks when told would spin on the past deadline. */
 static void test_late_stop_plans_nothing(void **state)
 {
     struct fix *fix = *state;
@@ -760,6 +760,62 @@ static void test_late_stop_plans_nothing(void **state)
     assert_int_equal(fix->a.count, 1);
     assert_true(fix->a.waited_out);
     assert_int_equal(engine_next_tick_ms(fix->world.engine), 0);
+}
+
+/* A caller of a sleeping operation is answered from the ledger; that may take until after its own deadline. */
+static void test_stop_with_a_slow_ledger_answers_sleepers_once(void **state)
+{
+    struct fix *fix = *state;
+    int stopped = 0;
+    fix->keyed.retry.backoff_ms = fix->keyed.retry.backoff_max_ms = 600000;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_NOT_SENT, NULL);
+    assert_int_equal(fix->a.count, 0);
+    engine_stop(fix->world.engine, fix->world.now_ms + 60000, count_stopped, &stopped);
+    fix->world.now_ms += fix->keyed.wait_ms + 1;
+    engine_tick(fix->world.engine);
+    assert_int_equal(fix->a.count, 0);
+    world_run(&fix->world);
+    assert_int_equal(fix->a.count, 1);
+    assert_true(fix->a.waited_out);
+    assert_int_equal(stopped, 1);
+}
+
+/* The read of a former registry goes on beside an identical one of the present registry. */
+static void test_read_outlives_a_reload(void **state)
+{
+    struct fix *fix = *state;
+    struct tool reloaded = fix->read;
+    const struct tool *tools[] = {&reloaded};
+    struct registry *registry;
+    struct engine_call call = {.tool = "look", .wait_ms = 2000};
+    open_world(fix);
+    world_request(&fix->world, &call, ARGUMENTS, &fix->a);
+    assert_int_equal(registry_new(tools, 1, NULL, 0, "later", NULL, NULL, &registry, NULL), 0);
+    engine_set_registry(fix->world.engine, registry);
+    registry_unref(registry);
+    world_request(&fix->world, &call, ARGUMENTS, &fix->b);
+    assert_int_equal(fix->world.sent_count, 2);
+    world_advance(&fix->world, 2000);
+    assert_true(fix->a.waited_out);
+    assert_true(fix->b.waited_out);
+    world_answer(&fix->world, 0, OUTCOME_SUCCESS, NULL);
+    world_answer(&fix->world, 1, OUTCOME_SUCCESS, NULL);
+}
+
+static void test_late_stop_answers_readers(void **state)
+{
+    struct fix *fix = *state;
+    int stopped = 0;
+    struct engine_call call = {.tool = "look", .wait_ms = 20000};
+    open_world(fix);
+    world_request(&fix->world, &call, ARGUMENTS, &fix->a);
+    engine_stop(fix->world.engine, fix->world.now_ms + 1000, count_stopped, &stopped);
+    world_advance(&fix->world, 1000);
+    assert_int_equal(stopped, 1);
+    assert_int_equal(fix->a.count, 1);
+    assert_true(fix->a.waited_out);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -804,6 +860,9 @@ int main(void)
         TEST(test_tenants_and_principals),
         TEST(test_replay_follows_every_change),
         TEST(test_late_stop_plans_nothing),
+        TEST(test_stop_with_a_slow_ledger_answers_sleepers_once),
+        TEST(test_read_outlives_a_reload),
+        TEST(test_late_stop_answers_readers),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }
