@@ -3,13 +3,17 @@
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 
-/* The low-level SHA256_* interface: EVP costs more than the hash itself at our sizes. */
+/* The low-level SHA256_* interface: EVP costs more than the hash itself at our sizes, and allocates. SHA256() is built on
+ * EVP: without memory it leaves the digest unset. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 struct digest digest_sha256(struct str text)
 {
+    SHA256_CTX ctx;
     struct digest out;
-    SHA256((const unsigned char *)text.p, text.n, out.b);
+    SHA256_Init(&ctx);
+    SHA256_Update(&ctx, text.p, text.n);
+    SHA256_Final(out.b, &ctx);
     return out;
 }
 
