@@ -91,7 +91,10 @@ struct sim_effect_seen { /* a provider made an effect */
     unsigned nth; /* effect of this intent, from 1 */
     const struct tool *tool;
     const char *operation, *external_id;
-    enum sim_fault excuse; /* the contract-breaking fault that allows it (nth > 1), SIM_FAULT_COUNT = none */
+    enum sim_fault excuse; /* the contract-breaking fault that made it a further one, SIM_FAULT_COUNT = none */
+    bool excused;          /* a promise was broken for this intent, now or before */
+    unsigned allowed;      /* effects that the rules allow for this intent: more than 1 where its calls had no key that
+                              tells them from another intent's (design 2.2.5) */
 };
 /* Where a request is. A request that is lost never arrives, one whose gateway died is never answered. */
 enum sim_wire_step {
