@@ -144,6 +144,8 @@ void json_out_member_bool(struct json_out *out, const char *name, bool value);
 const struct json *json_pointer_get(const struct json *value, struct str pointer);
 /* True for "" or a text that starts with "/" and has only valid escapes. */
 bool json_pointer_valid(struct str pointer);
+/* Removes the member that a pointer names; a pointer to an item of an array or to nothing is left alone. */
+void json_pointer_remove(struct json *value, const char *pointer);
 /* Appends "/" + token with "~" and "/" escaped. */
 void json_pointer_add(struct buf *buf, struct str token);
 

@@ -85,6 +85,23 @@ const struct json *json_pointer_get(const struct json *value, struct str pointer
     return value;
 }
 
+void json_pointer_remove(struct json *value, const char *pointer)
+{
+    const char *last = strrchr(pointer, '/');
+    if (!last)
+        return;
+    struct json *parent = (struct json *)json_pointer_get(value, (struct str){pointer, (size_t)(last - pointer)});
+    if (!parent || parent->type != JSON_OBJECT)
+        return;
+    const struct json *member = member_of(parent, str_of(last + 1));
+    for (uint32_t i = 0; member && i < parent->count; i++) {
+        if (&parent->members[i].value == member) {
+            json_remove(parent, parent->members[i].name);
+            return;
+        }
+    }
+}
+
 /* ---- differences ---- */
 
 struct diff {

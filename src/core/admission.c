@@ -38,7 +38,7 @@ static bool proven_without_effect(enum state state)
 
 /* Compares the arguments themselves, for fingerprints of different canonical forms. Absent ones (payload dropped)
  * compare equal: then the key alone decides, and an upgrade never makes a second effect (design 2.5, case S43). */
-static bool same_values(struct str a, struct str b)
+static bool same_values(const struct admission *admission, struct str a, struct str b)
 {
     if (!a.p || !b.p)
         return true;
@@ -46,15 +46,21 @@ static bool same_values(struct str a, struct str b)
     arena_init(&arena);
     struct json *x, *y;
     bool same = json_parse(&arena, a, &json_limits_default, &x, NULL) == 0 &&
-                json_parse(&arena, b, &json_limits_default, &y, NULL) == 0 && json_equal(x, y);
+                json_parse(&arena, b, &json_limits_default, &y, NULL) == 0;
+    for (size_t i = 0; same && i < admission->volatile_count; i++) {
+        json_pointer_remove(x, admission->volatile_pointers[i]);
+        json_pointer_remove(y, admission->volatile_pointers[i]);
+    }
+    same = same && json_equal(x, y);
     arena_release(&arena);
     return same;
 }
 
-static bool same_arguments(const struct operation *call, const struct operation *other)
+static bool same_arguments(const struct admission *admission, const struct operation *other)
 {
+    const struct operation *call = admission->op;
     if (call->canonical_version != other->canonical_version)
-        return same_values(call->arguments, other->arguments);
+        return same_values(admission, call->arguments, other->arguments);
     return digest_equal(&call->fingerprint, &other->fingerprint);
 }
 
@@ -109,7 +115,7 @@ static struct admission_result meet(struct admission *admission, const struct ad
     if (admission->new_version_of && strcmp(admission->new_version_of, existing->id) == 0 &&
         proven_without_effect(existing->state) && !existing->may_have_applied)
         return open_version(admission, facts, existing->key_version, existing->id);
-    bool same = same_arguments(op, existing);
+    bool same = same_arguments(admission, existing);
     if (!same && proven_without_effect(existing->state) && !existing->may_have_applied)
         return open_version(admission, facts, existing->key_version, existing->id);
     /* Mismatch before status (case S62): "busy, retry" would invite a wrong replay. */
@@ -144,7 +150,7 @@ static bool repeat_names_ours(const struct admission *admission, const struct op
     if (!named || !text_equal(named->tool, op->tool))
         return false;
     if (op->key_source == KEY_SOURCE_REPEAT)
-        return text_equal(named->principal, op->principal) && same_arguments(op, named);
+        return text_equal(named->principal, op->principal) && same_arguments(admission, named);
     return digest_equal(&named->base_hash, &op->base_hash) &&
            (admission->share_with_tenant || text_equal(named->principal, op->principal));
 }

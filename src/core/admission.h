@@ -18,6 +18,8 @@ struct admission {
     bool hold_in_doubt;                                /* 2.9 applies */
     const char *distinct_from[ADMISSION_DISTINCT_MAX]; /* operation ids that the caller declares to be other intents */
     size_t distinct_count;
+    const char *const *volatile_pointers; /* of the tool: members that are no part of what is compared */
+    size_t volatile_count;
     const char *new_version_of; /* operator's retry of a closed operation: opens the next version; else NULL */
 };
 

@@ -132,33 +132,13 @@ static enum err_code make_effective(const struct call *call, const struct tool *
     return ERR_NONE;
 }
 
-/* Removes the member that a pointer names; a pointer into arrays or into nothing is left alone. */
-static void remove_at(struct json *value, const char *pointer)
-{
-    const char *last = strrchr(pointer, '/');
-    if (!last)
-        return;
-    struct json *parent = (struct json *)json_pointer_get(value, (struct str){pointer, (size_t)(last - pointer)});
-    if (!parent || parent->type != JSON_OBJECT)
-        return;
-    char name[256];
-    size_t n = 0;
-    for (const char *p = last + 1; *p && n + 1 < sizeof name; p++) {
-        if (*p == '~' && (p[1] == '0' || p[1] == '1'))
-            name[n++] = *++p == '0' ? '~' : '/';
-        else
-            name[n++] = *p;
-    }
-    json_remove(parent, (struct str){name, n});
-}
-
 static struct digest make_fingerprint(const struct tool *tool, struct arena *arena, const struct json *effective)
 {
     const struct json *value = effective;
     if (tool->volatile_count > 0) {
         struct json *copy = json_copy(arena, effective);
         for (size_t i = 0; i < tool->volatile_count; i++)
-            remove_at(copy, tool->volatile_pointers[i]);
+            json_pointer_remove(copy, tool->volatile_pointers[i]);
         value = copy;
     }
     struct buf text;
@@ -278,6 +258,8 @@ static void fill_admission(const struct call *call, const struct tool *tool, str
         .repeat_window_ms = tool->repeat_window_ms,
         .hold_in_doubt = tool->in_doubt == IN_DOUBT_HOLD,
         .distinct_count = call->distinct_count,
+        .volatile_pointers = tool->volatile_pointers,
+        .volatile_count = tool->volatile_count,
     };
     memcpy(admission->distinct_from, call->distinct_from, sizeof admission->distinct_from);
 }

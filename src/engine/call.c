@@ -79,8 +79,10 @@ static void plan_first_state(struct flight *flight, int64_t now)
 
 /* ---- verdicts ---- */
 
+/* Volatile members may differ and never are the reason. */
 static void differing_fields(struct engine_reply *reply, struct arena *arena, const struct operation *op)
 {
+    const struct tool *tool = reply->tool;
     struct json *then, *now;
     const char **pointers;
     if (!reply->op || !reply->op->arguments.p || !op->arguments.p)
@@ -88,6 +90,10 @@ static void differing_fields(struct engine_reply *reply, struct arena *arena, co
     if (json_parse(arena, reply->op->arguments, &json_limits_default, &then, NULL) ||
         json_parse(arena, op->arguments, &json_limits_default, &now, NULL))
         return;
+    for (size_t i = 0; i < tool->volatile_count; i++) {
+        json_pointer_remove(then, tool->volatile_pointers[i]);
+        json_pointer_remove(now, tool->volatile_pointers[i]);
+    }
     reply->differing_count = json_diff(arena, then, now, DIFFERING_MAX, &pointers);
     reply->differing = pointers;
 }

@@ -681,6 +681,21 @@ static void test_pointer_valid_and_add(void **state)
     assert_string_equal(f->buf.p, "/a~1b~0c/");
 }
 
+static void test_pointer_remove(void **state)
+{
+    struct fixture *f = *state;
+    struct json *v = parse(f, "{\"a/b\":1,\"m~n\":2,\"o\":{\"p\":3,\"q\":4},\"l\":[5,{\"r\":6,\"s\":7}],\"\":8}");
+    static const char *const nothing[] = {"", "/x", "/o/x", "/o/p/x", "/l/0", "/l/2/r", "a", "/m~n"};
+    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++)
+        json_pointer_remove(v, nothing[i]);
+    assert_string_equal(written(f, v),
+                        "{\"a/b\":1,\"m~n\":2,\"o\":{\"p\":3,\"q\":4},\"l\":[5,{\"r\":6,\"s\":7}],\"\":8}");
+    static const char *const members[] = {"/a~1b", "/m~0n", "/o/p", "/l/1/r", "/"};
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        json_pointer_remove(v, members[i]);
+    assert_string_equal(written(f, v), "{\"o\":{\"q\":4},\"l\":[5,{\"s\":7}]}");
+}
+
 static const char *differences(struct fixture *f, const char *a, const char *b, size_t max)
 {
     const char **pointers;
@@ -744,6 +759,7 @@ int main(void)
         TEST(test_composes_deeply),
         TEST(test_pointer_rfc6901),
         TEST(test_pointer_valid_and_add),
+        TEST(test_pointer_remove),
         TEST(test_differences),
 #undef TEST
     };
