@@ -9,7 +9,7 @@ import pytest
 
 from onced_e2e import registry
 from onced_e2e.client import Client
-from onced_e2e.judge import judge
+from onced_e2e.judge import judge, never_failed
 from onced_e2e.registry import INTEGER, NUMBER, TEXT
 from onced_e2e.wait import Background, together, wait_until
 
@@ -45,6 +45,24 @@ def test_S12_without_any_key_and_session(world, provider):
     judge(onced, provider, again.id, effects=1, dispatches=1)
 
 
+@pytest.mark.parametrize("key", [None, "k"], ids=["no key", "caller key"])
+def test_S12_never_again_while_the_first_is_unknown(world, provider, key):
+    """Nothing can be looked up: each new session is told about the one operation, that it may have happened, and what to do."""
+    onced = world.onced({"pay": registry.refund(keyed=False, look=False)})
+    provider.script("timeout_after_commit:700")
+    with pytest.raises(TimeoutError):
+        onced.call("pay", REFUND, key=key, session_id="s1", client=Client(onced.port), timeout=0.3)
+    operation = onced.operations()[0]["operation_id"]
+    assert onced.settled(operation).state == "unknown_outcome"
+    for session in ("s2", "s3"):
+        again = onced.call("pay", REFUND, key=key, session_id=session, client=Client(onced.port))
+        assert again.id == operation and again.replayed and again.status == 202, again
+        assert again.state == "unknown_outcome" and again["next_action"] == "ask_human" and operation in again["note"]
+    judge(onced, provider, operation, effects=1, dispatches=1)
+    assert len(provider.writes()) == 1
+    never_failed(onced, operation)
+
+
 # ---- S16: the model was told that the key must be new on every request ----
 
 
@@ -64,6 +82,25 @@ def test_S16_a_new_key_while_the_first_is_unknown_is_held(world, provider):
     assert provider.effects() == 1
     # the key that counts replays
     assert onced.call("pay", REFUND, key="k1").replayed
+
+
+def test_S16_the_first_key_is_sent_again_never_the_second(world, provider):
+    """Settled by replay: every request at the provider carries the one key of the first operation, which is kept."""
+    onced = world.onced({"pay": registry.refund(reconcile=["resend", "manual"], while_in_doubt="hold",
+                                                retry={"attempts": 1000, "total": "1h", "backoff": "50ms", "backoff_max": "50ms"})})
+    provider.script("close_after_commit", {"fault": "in_use", "times": 1000})
+    first = onced.call("pay", REFUND, key="k1", wait_ms=300)
+    assert first.state == "unknown_outcome", first
+    for key in ("k2", "k3"):
+        held = onced.call("pay", REFUND, key=key, wait_ms=300)
+        assert (held.status, held.problem, held.id) == (409, "in_doubt", first.id), held
+        assert first.id in held["detail"], "which one counts"
+    provider.client.request("DELETE", "/_fake/script")
+    done = onced.settled(first.id)
+    assert done.state == "completed_success" and done["external_id"] == provider.objects("refunds")[0]["id"], done
+    judge(onced, provider, first.id, effects=1, dispatches=len(provider.writes()))
+    assert provider.effects() == 1 and provider.writes()[-1]["replayed"]
+    assert onced.by_key("pay", "k1").id == first.id and onced.by_key("pay", "k2").status == 404
 
 
 # ---- S17: one key per client instead of one per operation ----
@@ -191,6 +228,18 @@ def test_S43_upgrade_of_the_canonical_form(world, provider, business):
     second = onced.call("page", {"title": NFC, "text": "t"}, key=key)
     assert second.replayed and second.id == first.id, second
     assert conflict(onced.call("page", {"title": NFC, "text": "other"}, key=key), first.id)
+    judge(onced, provider, first.id, effects=1, dispatches=1)
+
+
+def test_S43_upgrade_compares_without_volatile_fields(world, provider):
+    onced = world.onced({"page": registry.write("pages", {"title": TEXT, "trace": TEXT}, volatile=["/trace"])})
+    first = onced.call("page", {"title": NFC, "trace": "t-1"}, key="k")
+    onced.stop()
+    onced.sql("UPDATE operations SET canonical_version = 0, fingerprint = zeroblob(32) WHERE id = ?", (first.id,))
+    onced.start()
+    second = onced.call("page", {"title": NFC, "trace": "t-2"}, key="k")
+    assert second.replayed and second.id == first.id, second
+    assert conflict(onced.call("page", {"title": "other", "trace": "t-3"}, key="k"), first.id)
     judge(onced, provider, first.id, effects=1, dispatches=1)
 
 
@@ -437,9 +486,8 @@ def test_S62_mismatch_before_status(world, provider):
     provider.script("timeout_after_commit:1500")
     first = Background(onced.call, "pay", {"payment_id": "p", "amount_cents": 10}, key="k")
     wait_until(lambda: provider.effects() == 1)
-    begun = time.monotonic()
     amended = onced.call("pay", {"payment_id": "p", "amount_cents": 12}, key="k")
-    assert time.monotonic() - begun < 0.5, "at once"
+    assert first.running(), "at once"
     assert amended.problem == "key_reused" and amended.status == 422 and amended.state == "dispatched", amended
     assert amended["differing"] == ["/amount_cents"]
     done = first.result()
@@ -460,6 +508,26 @@ def test_S88_a_tool_error_is_not_success(world, provider):
     assert answer.status == 200 and answer.state == "failed_permanent" and answer["reason"] == "provider_refused", answer
     assert answer["error"]["code"] == "refused" and answer["result"] is None
     assert provider.effects() == 0 and len(provider.writes()) == 1
+
+
+@pytest.mark.parametrize("fault, effects", [("error_200", 1), ("error_200_not_committed", 0)])
+def test_S88_an_error_in_a_200_is_not_success(world, provider, fault, effects):
+    """The transport succeeded, the tool did not, and whether there is an effect is a third thing."""
+    onced = world.onced({"pay": registry.refund(keyed=False, look=False, response={"external_id": "/id", "error_when": ".errors"})})
+    provider.script(fault)
+    answer = onced.call("pay", REFUND)
+    assert answer["http_status"] == 200 and answer.state == "unknown_outcome" and answer["result"] is None, answer
+    assert "success" not in answer["safe_user_message"].lower()
+    judge(onced, provider, answer.id, effects=effects, dispatches=1)
+
+
+def test_S88_a_suppressed_repeat_of_a_failure_tells_that_failure(world, provider):
+    onced = world.onced({"pay": registry.refund()})
+    provider.script("refused:402")
+    first, repeat = onced.call("pay", REFUND), onced.call("pay", REFUND)
+    assert repeat.id == first.id and repeat["replayed"] is True and repeat.state == "failed_permanent", repeat
+    assert repeat["error"] == first["error"] and repeat["http_status"] == first["http_status"] == 402
+    judge(onced, provider, first.id, effects=0, dispatches=1)
 
 
 def test_S88_a_suppressed_repeat_carries_the_real_result(world, provider):

@@ -86,7 +86,9 @@ class Process:
         self.child.stdout.close()
 
     def pause(self):
+        """SIGSTOP, and wait until it stands still."""
         self.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.child.pid, os.WSTOPPED | os.WNOWAIT)
 
     def go_on(self):
         self.signal(signal.SIGCONT)
