@@ -75,6 +75,12 @@ bool roll_fault(struct dice *dice, enum sim_fault fault, unsigned weight);
 
 #define SIM_GATEWAYS_MAX 8
 
+struct world_env { /* of the ledger behind all gateways: true time, randomness of its own */
+    struct env env;
+    struct sim *sim;
+    uint32_t drawn;
+};
+
 struct sim {
     const struct sim_options *options;
     struct sim_result *result;
@@ -83,6 +89,8 @@ struct sim {
     struct sim_event **heap;
     size_t heap_count, heap_room;
     uint64_t order;
+    int64_t events, changes; /* run; rows that were inserted or moved */
+    struct world_env env;
     bool over;              /* no new faults, no new calls: everything is to settle */
     struct ledger *backing; /* the one ledger behind all gateways */
     struct registry *registry;
