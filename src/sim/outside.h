@@ -57,7 +57,6 @@ struct provider_truth provider_truth(const struct sim *sim, const char *provider
 
 /* Requests of this operation that may still arrive. */
 unsigned wire_under_way(const struct sim *sim, const char *operation);
-void wire_release(struct sim *sim); /* at the end, by providers_free: requests that are still under way */
 
 /* ---- the checker's ears ---- */
 
@@ -68,7 +67,7 @@ void checker_request(struct sim *sim, const struct message *message, bool copy);
 /* An effect was made. excuse: SIM_FAULT_COUNT, or the fault that makes it a further one. */
 void checker_effect(struct sim *sim, const struct message *message, const char *external_id, enum sim_fault excuse);
 
-enum asked { ASKED_CALL, ASKED_PLAN, ASKED_WAIT };
+enum asked { ASKED_CALL, ASKED_PLAN, ASKED_WAIT, ASKED_OTHER /* for another tenant's operation */ };
 struct caller { /* whose call was answered */
     uint32_t intent;
     unsigned call; /* number in the trace */
@@ -85,6 +84,7 @@ void checker_reply(struct sim *sim, const struct caller *caller, const struct en
 
 struct row_seen {
     const char *id, *tenant, *provider_key;
+    const char *incident;    /* id of its latest, "" = none */
     const struct tool *tool; /* NULL: the registry has none */
     uint32_t intent;
     enum state state;

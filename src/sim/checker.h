@@ -1,0 +1,117 @@
+/* The checker's model: what must hold (design 18), written from the design and not from the code. It knows of each
+ * operation only what the outside can see: commits of the ledger, requests that leave and arrive, effects, answers to
+ * callers. Each rule names its place in the design.
+ *
+ *   checker.c       intents: which calls mean the same effect; effects, requests, answers
+ *   checker_rows.c  rows: admission, moves, leases, claims, retention
+ *   checker_end.c   the whole at the end: model and ledger agree, everything has settled
+ *
+ * Not for others. */
+#ifndef SIM_CHECKER_H
+#define SIM_CHECKER_H
+
+#include "sim/outside.h"
+
+#define INCARNATION_SIZE 40
+#define CALLS_MAX        64 /* per intent: numbers 1 … 63 */
+
+struct check_try {          /* one attempt row */
+    struct check_try *next; /* in order of numbers */
+    char id[OPERATION_ID_SIZE];
+    int number;
+    enum attempt_kind kind;
+    enum outcome outcome;
+    int64_t started_ms, finished_ms; /* by the gateways' clocks */
+    bool sent;
+    unsigned arrived;
+};
+
+struct check_row { /* an operation, as its commits left it */
+    char id[OPERATION_ID_SIZE];
+    struct check_row *older_of_intent, *older_of_tool;
+    const struct tool *tool; /* as the registry had it at admission; NULL when unknown */
+    const char *tenant, *tool_name, *principal, *run, *session, *provider_key;
+    struct digest key_hash, fingerprint;
+    int key_version;
+    enum key_source key_source;
+    uint32_t intent;
+    unsigned call; /* that made it; 0 = an operator's retry did */
+    int64_t created_ms;
+    /* life */
+    enum state state;
+    enum reason reason;
+    int64_t rev, changed_ms /* true time */;
+    char owner[INCARNATION_SIZE]; /* "" = nobody */
+    int64_t lease_until_ms, wake_at_ms, completed_ms, retain_until_ms;
+    bool delivered, orphaned, dropped;
+    char external_id[EXTERNAL_ID_SIZE];
+    uint64_t result;       /* digest, 0 = none */
+    unsigned char *states; /* by rev - 1 */
+    size_t states_room;
+    unsigned incidents;               /* bit per kind */
+    char incident[OPERATION_ID_SIZE]; /* the latest, "" = none */
+    /* attempts */
+    struct check_try *first_try, *last_try;
+    int disproved;            /* tries up to this number are proven to have had no effect */
+    int64_t closed_absent_ms; /* completed on the word of a look-up or a person: the watch begins; 0 = not */
+    int closed_tries;         /* attempt rows at that moment */
+    /* outside */
+    unsigned effects, excused_effects;
+    char effect_ids[2][EXTERNAL_ID_SIZE]; /* the first ones */
+    uint64_t arguments;                   /* digest that went over the wire, 0 = none yet */
+    /* what callers were told of its end */
+    bool told;
+    enum state told_state;
+    char told_id[EXTERNAL_ID_SIZE];
+    uint64_t told_result;
+};
+
+struct check_intent {
+    struct check_row *newest;
+    unsigned effects;
+    unsigned allowed;         /* effects that the rules allow: more than one where 2.2.5 does */
+    unsigned excused_effects; /* further ones that a broken promise made */
+    bool excused;             /* a promise to onced was broken for it */
+    uint64_t not_executed;    /* bit per call that was told so */
+};
+
+struct check_gateway {
+    char incarnation[INCARNATION_SIZE]; /* the latest it showed */
+};
+
+struct checker_model {
+    struct sim *sim;
+    struct arena arena;
+    struct map by_id;          /* operation id → row */
+    struct map newest_of_tool; /* "tenant tool principal" → struct check_list */
+    struct map holders;        /* incarnation → struct check_holder */
+    struct check_row **rows;   /* in order of admission */
+    size_t row_count, row_room;
+    struct check_intent *intents;
+    struct check_gateway gateways[SIM_GATEWAYS_MAX];
+};
+
+struct check_list {
+    struct check_row *newest;
+    char key[];
+};
+
+struct check_holder {
+    unsigned gateway;
+    char incarnation[INCARNATION_SIZE];
+};
+
+/* checker.c */
+struct check_row *check_find(const struct checker_model *model, const char *operation);
+struct check_intent *check_intent_of(struct checker_model *model, uint32_t intent); /* 0 has one, too */
+struct check_try *check_try_of(const struct check_row *row, const char *attempt);
+bool check_in_doubt(const struct check_row *row); /* a request may have had an effect, and nothing disproves it */
+bool check_proven_absent(enum state state);       /* states that say "no effect" of something that was to be sent */
+bool check_excused(struct checker_model *model, const struct check_row *row);
+void check_copy(char *out, size_t size, const char *text);
+uint64_t check_digest(struct str text); /* 0 only for the absent text */
+
+/* checker_rows.c: number is the gateway's. */
+void check_committed(struct checker_model *model, unsigned number, const struct ledger_request *request);
+
+#endif
