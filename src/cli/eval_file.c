@@ -56,6 +56,7 @@ static const struct option_section call_section = {"call", NULL, call_options, C
 static const struct option group_options[] = {
     {"name", OPTION_TEXT, .required = true, .at = AT(group_stored, name)},
     {"because", OPTION_TEXT, .at = AT(group_stored, because)},
+    {"before", OPTION_ANY},
 #define X(constant, text) {text, OPTION_ANY},
     EXPECTATIONS(X)
 #undef X
@@ -305,34 +306,57 @@ static void read_call(const struct reader *reader, const struct scopes *scopes, 
     out->at_ms = stored.at_ms;
 }
 
-static void read_calls(const struct reader *reader, struct spot group, const struct json *list, struct eval_group *out)
+/* Appends the calls of one list: `before`, or what is expected of. */
+static void read_calls(const struct reader *reader, struct spot group, struct spot list, struct eval_group *out)
 {
-    const char *pointer = below(reader, group.pointer, expectation_name(out->expectation));
-    size_t least = out->expectation == EXPECT_REFUSED ? 1 : 2;
-    if (list->type != JSON_ARRAY || list->count < least || list->count > EVAL_CALLS_MAX) {
-        problems_add(reader->problems, pointer, "expected a list of %zu to %d calls", least, EVAL_CALLS_MAX);
-        return;
-    }
     struct arena *arena = &reader->file->arena;
-    out->calls = arena_zero(arena, list->count * sizeof *out->calls);
-    for (uint32_t i = 0; i < list->count; i++) {
-        struct eval_call *call = &out->calls[out->call_count++];
+    for (uint32_t i = 0; i < list.value->count; i++) {
+        size_t index = out->call_count++;
+        struct eval_call *call = &out->calls[index];
         struct scopes scopes = {
-            .call = {&list->items[i], arena_printf(arena, "%s/%u", pointer, i)},
+            .call = {&list.value->items[i], arena_printf(arena, "%s/%u", list.pointer, i)},
             .group = group,
             .defaults = {reader->defaults, "/defaults"},
         };
         struct yaml_place place = yaml_find(&reader->file->yaml, str_of(scopes.call.pointer));
         call->line = place.line;
         call->column = place.column;
-        read_call(reader, &scopes, i + 1, call);
+        read_call(reader, &scopes, index + 1, call);
         bool given = member(scopes.call, "at") != NULL;
-        if (i > 0 && !given)
+        if (index > 0 && !given)
             call->at_ms = call[-1].at_ms;
-        else if (i > 0 && call->at_ms < call[-1].at_ms)
+        else if (index > 0 && call->at_ms < call[-1].at_ms)
             problems_add(reader->problems, below(reader, scopes.call.pointer, "at"),
                          "calls stand in the order of their arrival, this one is earlier than the one before");
     }
+}
+
+static bool check_list(const struct reader *reader, struct spot list, size_t least)
+{
+    if (list.value->type == JSON_ARRAY && list.value->count >= least && list.value->count <= EVAL_CALLS_MAX)
+        return true;
+    problems_add(reader->problems, list.pointer, "expected a list of %zu to %d calls", least, EVAL_CALLS_MAX);
+    return false;
+}
+
+static void read_lists(const struct reader *reader, struct spot group, const struct json *calls, struct eval_group *out)
+{
+    struct spot before = {member(group, "before"), below(reader, group.pointer, "before")};
+    struct spot judged = {calls, below(reader, group.pointer, expectation_name(out->expectation))};
+    bool fine = !before.value || check_list(reader, before, 1);
+    if (!check_list(reader, judged, out->expectation == EXPECT_REFUSED ? 1 : 2) || !fine)
+        return;
+    size_t count = judged.value->count + (before.value ? before.value->count : 0);
+    if (count > EVAL_CALLS_MAX) {
+        problems_add(reader->problems, before.pointer, "%zu calls together, at most %d are allowed", count,
+                     EVAL_CALLS_MAX);
+        return;
+    }
+    out->calls = arena_zero(&reader->file->arena, count * sizeof *out->calls);
+    if (before.value)
+        read_calls(reader, group, before, out);
+    out->first = out->call_count;
+    read_calls(reader, group, judged, out);
 }
 
 static void list_expectations(struct buf *out)
@@ -366,7 +390,7 @@ static void read_group(const struct reader *reader, struct spot spot, struct eva
         }
     }
     if (calls) {
-        read_calls(reader, spot, calls, out);
+        read_lists(reader, spot, calls, out);
     } else {
         struct buf names;
         buf_init(&names, 0);

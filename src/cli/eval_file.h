@@ -8,7 +8,7 @@
 #include "daemon/config_report.h"
 
 #define EVAL_GROUPS_MAX 5000 /* of a file */
-#define EVAL_CALLS_MAX  32   /* of a group */
+#define EVAL_CALLS_MAX  32   /* of a group, those before it included */
 
 /* What a group says about its calls, in their order of arrival. X(constant, member of the file) */
 #define EXPECTATIONS(X)                                                                                                \
@@ -52,9 +52,10 @@ struct eval_group {
     const char *name;
     unsigned line, column;
     enum expectation expectation;
-    const char *because; /* text that the answers must contain; NULL: any */
-    struct eval_call *calls;
+    const char *because;     /* text that the answers must contain; NULL: any */
+    struct eval_call *calls; /* in the order of their arrival */
     size_t call_count;
+    size_t first; /* index of the first call that is judged; those before it only happened before */
 };
 
 struct eval_file {

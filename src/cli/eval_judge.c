@@ -23,7 +23,7 @@ static void find(const struct judge *judge, enum finding_kind kind, size_t earli
     verdict->findings[verdict->finding_count++] = (struct eval_finding){kind, earlier, later, why};
 }
 
-/* The call that opened the operation which a later call was told of; the first when it is not among them. */
+/* The call that opened the operation which a later call was told of; the first judged one when none of them did. */
 static size_t opener(const struct eval_verdict *verdict, size_t later)
 {
     for (size_t i = 0; i < later; i++) {
@@ -31,7 +31,7 @@ static size_t opener(const struct eval_verdict *verdict, size_t later)
         if (result->answer == ANSWER_OPENED && strcmp(result->operation, verdict->results[later].operation) == 0)
             return i;
     }
-    return 0;
+    return verdict->group->first;
 }
 
 static void found_collision(const struct judge *judge, size_t earlier, size_t later)
@@ -89,7 +89,7 @@ static enum answer wanted_answer(enum expectation expectation)
 static bool as_wanted(const struct judge *judge, size_t i)
 {
     const struct eval_verdict *verdict = judge->verdict;
-    const struct eval_result *result = &verdict->results[i], *first = &verdict->results[0];
+    const struct eval_result *result = &verdict->results[i], *first = &verdict->results[verdict->group->first];
     enum expectation expectation = verdict->group->expectation;
     if (result->answer != wanted_answer(expectation))
         return false;
@@ -106,26 +106,34 @@ static void judge_because(const struct judge *judge, size_t i)
                           answer_words(result->answer), because, result->text ? result->text : ""));
 }
 
+/* The call that the others are measured by. What happened before the group may have opened its operation. */
+static bool first_is_fine(const struct eval_verdict *verdict)
+{
+    enum answer answer = verdict->results[verdict->group->first].answer;
+    return answer == ANSWER_OPENED || (answer == ANSWER_JOINED && verdict->group->first > 0);
+}
+
 /* One operation, the first call's; the others are given it, or are turned away because of it. */
 static void judge_one(const struct judge *judge, size_t i)
 {
     const struct eval_result *result = &judge->verdict->results[i];
+    size_t first = judge->verdict->group->first;
     bool refused = judge->verdict->group->expectation == EXPECT_REFUSED;
-    if (i == 0 && !refused) {
-        if (result->answer != ANSWER_OPENED)
-            found_other(judge, 0, 0);
+    if (i == first && !refused) {
+        if (!first_is_fine(judge->verdict))
+            found_other(judge, i, i);
         return;
     }
     if (as_wanted(judge, i))
         judge_because(judge, i);
-    else if (refused || judge->verdict->results[0].answer != ANSWER_OPENED)
+    else if (refused || !first_is_fine(judge->verdict))
         found_other(judge, i, i);
     else if (result->answer == ANSWER_OPENED)
-        found_split(judge, 0, i);
+        found_split(judge, first, i);
     else if (result->answer == ANSWER_JOINED)
         found_collision(judge, opener(judge->verdict, i), i);
     else
-        found_other(judge, 0, i);
+        found_other(judge, first, i);
 }
 
 void eval_judge(struct eval_world *world, const struct eval_group *group, struct arena *arena, struct eval_verdict *out)
@@ -140,7 +148,10 @@ void eval_judge(struct eval_world *world, const struct eval_group *group, struct
         eval_world_call(world, &group->calls[i], out->results, arena, &out->results[i]);
     eval_world_end(world);
     struct judge judge = {out, arena};
-    for (size_t i = 0; i < group->call_count; i++) {
+    for (size_t i = 0; i < group->first; i++)
+        if (out->results[i].answer == ANSWER_BROKEN)
+            found_other(&judge, i, i);
+    for (size_t i = group->first; i < group->call_count; i++) {
         if (group->expectation == EXPECT_DISTINCT)
             judge_distinct(&judge, i);
         else
