@@ -80,16 +80,21 @@ def run_meson(build, tally):
         tally.add("failed", f"meson test ended with {status}")
 
 
-def run_pytest(build, arguments, tally):
-    report = os.path.join(build, "meson-logs", "e2e.xml")
-    if os.path.exists(report):
-        os.remove(report)
+def pytest_environment(build):
     environment = dict(os.environ, ONCED_BUILD=build)
     environment.setdefault("ONCED", os.path.join(build, "src", "cli", "onced"))
     environment.setdefault("ONCED_BIN", environment["ONCED"])
     environment.setdefault("ONCED_FAKE_PROVIDER", os.path.join(build, "test", "support", "fake-provider"))
     environment.setdefault("ASAN_OPTIONS", "detect_leaks=1:abort_on_error=0")
     environment.setdefault("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1")
+    return environment
+
+
+def run_pytest(build, arguments, tally):
+    report = os.path.join(build, "meson-logs", "e2e.xml")
+    if os.path.exists(report):
+        os.remove(report)
+    environment = pytest_environment(build)
     command = [sys.executable, "-B", "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "--timeout=900", f"--junitxml={report}",
                *(arguments or ["test/e2e"])]
     status = subprocess.run(command, env=environment, cwd=ROOT).returncode
