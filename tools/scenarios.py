@@ -177,10 +177,11 @@ def main() -> int:
     options.add_argument("build", nargs="?", type=pathlib.Path, metavar="BUILD")
     options.add_argument("--report", action="store_true")
     options.add_argument("--list", action="store_true")
+    options.add_argument("--table", type=pathlib.Path, default=TABLE)
     given = options.parse_args()
     if bool(given.build) == given.list:
         options.error("BUILD or --list")
-    with open(TABLE, "rb") as file:
+    with open(given.table, "rb") as file:
         table = tomllib.load(file)
     existing = functions()
     problems = check_table(table, existing)
