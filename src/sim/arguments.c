@@ -7,8 +7,9 @@
 
 #include <stdlib.h>
 
-#define TIMES_MAX     16
-#define REWRITERS_MAX 64
+#define TIMES_MAX        16
+#define REWRITERS_MAX    64
+#define REWRITER_SAMPLES 8
 
 /* Ways of writing a text differently that leave an intent as it is, if the tool says so. */
 enum rewriting { REWRITE_PADDED, REWRITE_UPPER, REWRITE_SPACED, REWRITE_REWORDED, REWRITE_COUNT };
@@ -323,26 +324,45 @@ static struct json *member_of(struct json *object, struct str name)
     return NULL;
 }
 
-/* Tries every way on every text of some intent: those that leave its identity alone may be used. */
-static void find_rewriters(struct arguments *arguments, struct tool_arguments *of, const struct json *sample)
+static bool has_rewriter(const struct tool_arguments *of, struct str name, enum rewriting how)
+{
+    for (size_t i = 0; i < of->rewriter_count; i++)
+        if (of->rewriters[i].how == how && str_equal(of->rewriters[i].name, name))
+            return true;
+    return false;
+}
+
+/* Tries every way on every text: those that leave the identity alone may be used. */
+static void try_rewriters(struct arguments *arguments, struct tool_arguments *of, const struct json *sample)
 {
     struct arena work;
     struct identity before, after;
     enum refusal why;
     arena_init(&work);
-    of->rewriters_found = true;
     bool known = !judge(of->tool, sample, &work, &before, &why, NULL);
     for (uint32_t i = 0; known && i < sample->count; i++) {
-        for (int how = 0; how < REWRITE_COUNT && of->rewriter_count < REWRITERS_MAX; how++) {
+        for (int how = 0; how < REWRITE_COUNT; how++) {
             struct str name = sample->members[i].name;
             struct json *copy = json_copy(&work, sample);
-            if (rewrite(&work, (enum rewriting)how, member_of(copy, name)) &&
+            if (of->rewriter_count < REWRITERS_MAX && !has_rewriter(of, name, (enum rewriting)how) &&
+                rewrite(&work, (enum rewriting)how, member_of(copy, name)) &&
                 !judge(of->tool, copy, &work, &after, &why, NULL) && same_identity(&before, &after))
                 of->rewriters[of->rewriter_count++] =
                     (struct rewriter){arena_str(&arguments->arena, name), (enum rewriting)how};
         }
     }
     arena_release(&work);
+}
+
+/* From the first intents, not from the one that is asked for: what comes out must not depend on the order of asking. */
+static void find_rewriters(struct arguments *arguments, struct tool_arguments *of)
+{
+    of->rewriters_found = true;
+    for (uint64_t n = 0; n < REWRITER_SAMPLES; n++) {
+        const struct json *sample = NULL;
+        if (!made(arguments, of, n, &sample, NULL))
+            try_rewriters(arguments, of, sample);
+    }
 }
 
 static uint64_t mix(uint64_t value)
@@ -409,7 +429,7 @@ const struct json *arguments_give(void *user, const struct tool *tool, uint64_t 
     if (variant == 0)
         return json_copy(arena, value);
     if (!of->rewriters_found)
-        find_rewriters(arguments, of, value);
+        find_rewriters(arguments, of);
     struct identity before, after;
     enum refusal why;
     uint64_t bits = mix(random ^ mix(n << 8 | variant));
