@@ -2,6 +2,8 @@
 
 #include <assert.h>
 
+#define TOOL_MISSING_MS 60000 /* until it is looked again whether a reload has brought a missing tool back */
+
 /* One step in the making. */
 struct ctx {
     struct operation *op;
@@ -258,8 +260,8 @@ static void become_unknown(struct ctx *c, enum cause cause, enum reason reason, 
     }
     op->absent_count = 0;
     move(c, cause, STATE_UNKNOWN_OUTCOME, reason, text);
-    if (!c->tool) {
-        wake_at(op, 0);
+    if (!c->tool) { /* a reload may bring it back, and with it the ways to find out */
+        wake_at(op, c->in->now_ms + TOOL_MISSING_MS);
         return;
     }
     int64_t delay = 0;
@@ -465,6 +467,8 @@ static void lookup_while_unknown(struct ctx *c)
 {
     struct operation *op = c->op;
     const struct finding *finding = &c->in->finding;
+    if (finding->outcome != OUTCOME_ABSENT) /* absences count in a row only (7.1) */
+        op->absent_count = 0;
     switch (finding->outcome) {
     case OUTCOME_FOUND: succeed(c, CAUSE_LOOKUP, REASON_RECONCILED, finding->detail); break;
     case OUTCOME_SEVERAL: several(c); break;
@@ -483,7 +487,6 @@ static void lookup_while_unknown(struct ctx *c)
         break;
     case OUTCOME_ABSENT: absent_while_unknown(c); break;
     default: /* every other word is cannot_tell (7.1) */
-        op->absent_count = 0;
         look_again(c, finding->detail ? finding->detail : "the look-up could not tell");
         break;
     }
@@ -692,7 +695,7 @@ static void wake_without_tool(struct ctx *c)
     if (op->reason != REASON_TOOL_MISSING)
         move(c, CAUSE_HELD, op->state, REASON_TOOL_MISSING, "the registry has no such tool");
     c->fx->changed = true;
-    wake_at(op, c->in->now_ms + 60000); /* a reload may bring it back */
+    wake_at(op, c->in->now_ms + TOOL_MISSING_MS);
 }
 
 /* ---- people ---- */

@@ -227,6 +227,23 @@ static void unknown_outcomes_hold(void **state)
     assert_int_equal(verdict_of(world, make_guarded(world, "k6", 6)), VERDICT_NEW);
 }
 
+static void what_is_sent_again_holds(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    admit(world, op);
+    move(world, op, STATE_DISPATCHED);
+    op->unknown_since_ms = 1000;
+    move(world, op, STATE_UNKNOWN_OUTCOME);
+    assert_int_equal(verdict_of(world, make_guarded(world, "k2", 2)), VERDICT_HELD);
+    move(world, op, STATE_DISPATCHED); /* with the same key: the first attempt may still have happened */
+    assert_int_equal(verdict_of(world, make_guarded(world, "k2", 2)), VERDICT_HELD);
+    op->unknown_since_ms = 0;
+    move(world, op, STATE_FAILED_RETRYABLE); /* disproved */
+    move(world, op, STATE_DISPATCHED);
+    assert_int_equal(verdict_of(world, make_guarded(world, "k2", 2)), VERDICT_NEW);
+}
+
 static void orphans_hold(void **state)
 {
     struct world *world = *state;
@@ -265,6 +282,41 @@ static void repeat_of_is_checked(void **state)
     third->repeat_of = "op_01ARZ3NDEKTSV4RRFFQ69G5FAV";
     set_key(third);
     assert_int_equal(admit(world, third).verdict, VERDICT_REPEAT_UNKNOWN);
+}
+
+/* 2.8: the one that the call would have joined, of its own tenant; nothing else. */
+static void repeat_of_names_its_own(void **state)
+{
+    struct world *world = *state;
+    struct operation *named = make_operation(world, "refund", "k", 1);
+    admit(world, named);
+    move(world, named, STATE_COMPLETED_SUCCESS);
+    struct operation *other_key = make_operation(world, "refund", "k2", 1);
+    other_key->base_hash = other_key->key_hash;
+    other_key->repeat_of = named->id;
+    other_key->key_hash = identity_key_hash("acme", "refund", "k2", named->id);
+    assert_int_equal(admit(world, other_key).verdict, VERDICT_REPEAT_UNKNOWN);
+    /* without a key: the same caller's same call */
+    struct ledger_request *plain = make_repeat(world, "mail", 1, NULL);
+    struct operation *op = plain->admit.admission.op;
+    op->tenant = "other";
+    set_key(op);
+    assert_int_equal(verdict_of(world, plain), VERDICT_NEW);
+    move(world, op, STATE_COMPLETED_SUCCESS);
+    struct ledger_request *foreign = make_repeat(world, "mail", 1, NULL);
+    foreign->admit.admission.op->repeat_of = op->id;
+    set_key(foreign->admit.admission.op);
+    assert_int_equal(verdict_of(world, foreign), VERDICT_REPEAT_UNKNOWN);
+    struct ledger_request *own = make_repeat(world, "mail", 1, NULL);
+    own->admit.admission.op->tenant = "other";
+    own->admit.admission.op->repeat_of = op->id;
+    set_key(own->admit.admission.op);
+    assert_int_equal(verdict_of(world, own), VERDICT_NEW);
+    struct ledger_request *changed = make_repeat(world, "mail", 2, NULL);
+    changed->admit.admission.op->tenant = "other";
+    changed->admit.admission.op->repeat_of = op->id;
+    set_key(changed->admit.admission.op);
+    assert_int_equal(verdict_of(world, changed), VERDICT_REPEAT_UNKNOWN);
 }
 
 static void dry_runs_insert_nothing(void **state)
@@ -491,6 +543,9 @@ static void tombstones_stay(void **state)
     request->get.tenant = "other";
     assert_int_equal(call(world, request), ERR_NOT_FOUND);
     assert_null(request->get.tombstone);
+    struct operation *colleague = make_operation(world, "refund", "k", 1);
+    colleague->principal = "another";
+    assert_int_equal(admit(world, colleague).verdict, VERDICT_NOT_SHARED);
     struct admission_result late = admit(world, make_operation(world, "refund", "k", 1));
     assert_int_equal(late.verdict, VERDICT_EXPIRED);
     assert_string_equal(late.tombstone->operation, op->id);
@@ -669,8 +724,10 @@ static const struct CMUnitTest decisions[] = {
     CONTRACT_TEST(repeat_window_ends_on_the_millisecond),
     CONTRACT_TEST(repeats_are_found_in_a_crowd),
     CONTRACT_TEST(unknown_outcomes_hold),
+    CONTRACT_TEST(what_is_sent_again_holds),
     CONTRACT_TEST(orphans_hold),
     CONTRACT_TEST(repeat_of_is_checked),
+    CONTRACT_TEST(repeat_of_names_its_own),
     CONTRACT_TEST(dry_runs_insert_nothing),
     CONTRACT_TEST(transitions_compare_and_set),
     CONTRACT_TEST(fences_hold),
