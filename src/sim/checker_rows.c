@@ -61,7 +61,7 @@ static const struct {
     {STATE_PENDING_DISPATCH, STATE_DISPATCHED, BY(CAUSE_DISPATCH)},
     {STATE_PENDING_DISPATCH, STATE_REJECTED, BY(CAUSE_CANCEL) | BY(CAUSE_TIMER)},
     {STATE_DISPATCHED, STATE_ACKNOWLEDGED, ANSWERED},
-    {STATE_DISPATCHED, STATE_COMPLETED_SUCCESS, ANSWERED},
+    {STATE_DISPATCHED, STATE_COMPLETED_SUCCESS, ANSWERED | EVIDENCE},
     {STATE_DISPATCHED, STATE_COMPLETED_NOOP, ANSWERED},
     {STATE_DISPATCHED, STATE_FAILED_RETRYABLE, ANSWERED},
     {STATE_DISPATCHED, STATE_FAILED_PERMANENT, ANSWERED},
@@ -488,7 +488,7 @@ static void check_keyless(struct checker_model *model, const struct check_row *r
         if (row->tool && row->tool->in_doubt == IN_DOUBT_HOLD && holds(admit, other))
             sim_violated(model->sim, "2.9 in-doubt guard: %s (intent %u) runs while %s (intent %u) is %s", row->id,
                          row->intent, other->id, other->intent, state_name(other->state));
-        if (op->key_source == KEY_SOURCE_REPEAT && !op->repeat_of && joins(op, row->tool, other))
+        if (op->key_source == KEY_SOURCE_REPEAT && !op->repeat_of && !op->previous && joins(op, row->tool, other))
             sim_violated(model->sim,
                          "2.2.5 a repeat joins: %s (intent %u) is new, %s (intent %u) is the same call and %s", row->id,
                          row->intent, other->id, other->intent,

@@ -61,7 +61,7 @@ struct client {
     enum relation relation;
     struct client *partner;
     unsigned tenant, principal, rewrite;
-    bool has_run, has_session, done, told, repeated_by_another, may_be_asked;
+    bool has_run, has_session, done, told, repeated_by_another, done_by_another, may_be_asked;
     unsigned out, starts, conflicts;
     uint32_t calls;
     int64_t not_before_ms;
@@ -119,8 +119,9 @@ static void relate(struct client *client, struct client *partner, uint64_t how)
     if (how == 0 && writes && !partner->repeated_by_another) {
         client->relation = RELATION_AGAIN;
         partner->repeated_by_another = true;
-    } else if (how == 1 && writes) {
+    } else if (how == 1 && writes && partner->relation == RELATION_NONE && !partner->done_by_another) {
         client->relation = RELATION_OTHER_TENANT;
+        partner->done_by_another = true;
     } else if (how == 2 && partner->mode == MODE_REPEAT && partner->relation == RELATION_NONE) {
         client->relation = RELATION_REWRITE;
     } else {

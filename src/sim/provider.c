@@ -29,6 +29,7 @@ struct record {
     struct provider_answer stored; /* what a repeat is told */
     int64_t stored_ms;             /* 0 = nothing stored */
     int64_t working_until_ms;
+    char object[EXTERNAL_ID_SIZE]; /* of a tool whose repeats are harmless by nature: the one thing that there is */
 };
 
 /* Something that a provider does later: the effect of a slow request, the end of an accepted one. */
@@ -125,9 +126,15 @@ static void seen(struct sim *sim, const struct message *message, const struct ef
     checker_effect(sim, message, effect->external_id, effect->excuse);
 }
 
-static void next_id(struct sim_providers *providers, char out[EXTERNAL_ID_SIZE])
+/* The id of the effect to be made. Where repeats are harmless by nature all requests of an operation are about one
+ * thing, also when a quick one overtakes one that is worked on. */
+static void next_id(struct sim_providers *providers, struct record *record, const struct tool *tool,
+                    char out[EXTERNAL_ID_SIZE])
 {
-    snprintf(out, EXTERNAL_ID_SIZE, "ef_%u", ++providers->effects);
+    bool one_thing = harmless_by_nature(tool) && record->object[0];
+    if (!one_thing)
+        snprintf(record->object, EXTERNAL_ID_SIZE, "ef_%u", ++providers->effects);
+    memcpy(out, record->object, EXTERNAL_ID_SIZE);
 }
 
 static struct effect *add_effect(struct sim *sim, struct record *record, const struct message *message,
@@ -277,7 +284,7 @@ static struct provider_answer accept_it(struct sim *sim, struct record *record, 
                                         const struct luck *luck, int64_t visible_ms, enum sim_fault excuse)
 {
     char id[EXTERNAL_ID_SIZE];
-    next_id(sim->providers, id);
+    next_id(sim->providers, record, message->tool, id);
     struct effect *effect = add_effect(sim, record, message, id, visible_ms, excuse);
     effect->done_ms = sim->now_ms + luck->accepted_ms;
     effect->failed = luck->fails_there;
@@ -292,7 +299,7 @@ static struct provider_answer work_slowly(struct sim *sim, struct record *record
                                           const struct luck *luck, enum sim_fault excuse)
 {
     char id[EXTERNAL_ID_SIZE];
-    next_id(sim->providers, id);
+    next_id(sim->providers, record, message->tool, id);
     record->working_until_ms = sim->now_ms + luck->work_ms;
     store(sim, record, &(struct provider_answer){.outcome = OUTCOME_OPEN});
     do_later(sim, record, message, EFFECTS_MAX, id, excuse, luck->work_ms);
@@ -315,7 +322,7 @@ static struct provider_answer process(struct sim *sim, struct record *record, co
     if (luck->slow)
         return work_slowly(sim, record, message, luck, excuse);
     char id[EXTERNAL_ID_SIZE];
-    next_id(sim->providers, id);
+    next_id(sim->providers, record, message->tool, id);
     make_effect(sim, record, message, id, visible_ms, excuse);
     struct provider_answer answer = record->stored;
     if (luck->error_after)
