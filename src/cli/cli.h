@@ -17,6 +17,7 @@ enum cli_exit {
 int cli_backup(int argc, char **argv);
 int cli_call(int argc, char **argv);
 int cli_cancel(int argc, char **argv);
+int cli_chaos(int argc, char **argv);
 int cli_check(int argc, char **argv);
 int cli_completion(int argc, char **argv);
 int cli_eval(int argc, char **argv);
@@ -28,6 +29,7 @@ int cli_list(int argc, char **argv);
 int cli_resolve(int argc, char **argv);
 int cli_retry(int argc, char **argv);
 int cli_serve(int argc, char **argv);
+int cli_simulate(int argc, char **argv);
 int cli_show(int argc, char **argv);
 int cli_token(int argc, char **argv);
 int cli_trace(int argc, char **argv);

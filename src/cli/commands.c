@@ -27,6 +27,8 @@ const struct cli_command *const cli_commands[] = {
     &cli_serve_command,
     &cli_check_command,
     &cli_eval_command,
+    &cli_simulate_command,
+    &cli_chaos_command,
     &cli_init_command,
     &cli_call_command,
     &cli_show_command,

@@ -315,11 +315,9 @@ void tools_free(struct sim_tools *tools)
 
 /* ---- arguments ---- */
 
-static struct json text_value(struct arena *arena, const char *format, unsigned long long n)
+static struct json text_value(struct arena *arena, const char *before, uint64_t n, const char *behind)
 {
-    char text[48];
-    int length = snprintf(text, sizeof text, format, n);
-    return json_string(arena_str(arena, (struct str){text, (size_t)length}));
+    return json_string(str_of(arena_printf(arena, "%s%llu%s", before, (unsigned long long)n, behind)));
 }
 
 /* The same effect in the ways an agent may write it: number forms, order of members, and what normalisers mend. */
@@ -327,10 +325,10 @@ static const struct json *own_arguments(const struct tool *tool, uint64_t n, uns
                                         struct arena *arena)
 {
     static const char *const currencies[] = {"EUR", "USD", "GBP", "CHF"}, *const lower[] = {"eur", "usd", "gbp", "chf"};
-    static const char *const numbers[] = {"%llu", "%llu.0", "%llu00e-2"};
+    static const char *const ends[] = {"", ".0", "00e-2"};
     bool mends = tool->normal && variant >= 3;
-    struct json *object = json_object(arena), amount = text_value(arena, numbers[variant % 3], 100 + 7 * n);
-    struct json order = text_value(arena, mends ? " o-%llu " : "o-%llu", n);
+    struct json *object = json_object(arena), amount = text_value(arena, "", 100 + 7 * n, ends[variant % 3]);
+    struct json order = text_value(arena, mends ? " o-" : "o-", n, mends ? " " : "");
     struct json currency = json_string(str_of(mends ? lower[rewrite % 4] : currencies[rewrite % 4]));
     amount.type = JSON_NUMBER;
     if (variant % 2)
@@ -340,9 +338,9 @@ static const struct json *own_arguments(const struct tool *tool, uint64_t n, uns
     if (variant % 2 == 0)
         json_set(arena, object, STR("currency"), currency);
     if (tool->volatile_count > 0)
-        json_set(arena, object, STR("note"), text_value(arena, "written %llu times", variant));
+        json_set(arena, object, STR("note"), text_value(arena, "writing ", variant, ""));
     else if (rewrite > 0)
-        json_set(arena, object, STR("note"), text_value(arena, "rewritten %llu times", rewrite));
+        json_set(arena, object, STR("note"), text_value(arena, "rewriting ", rewrite, ""));
     return object;
 }
 
