@@ -259,17 +259,25 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *user)
 
 /* ---- exchanges ---- */
 
+/* libcurl copies texts. One that it has no memory for would leave the option as it was: another method, a proxy from
+ * the environment, another set of certificates. */
+static void set_text(CURL *easy, CURLoption option, const char *text)
+{
+    if (curl_easy_setopt(easy, option, text) == CURLE_OUT_OF_MEMORY)
+        mem_exhausted("libcurl");
+}
+
 static void preset(struct exchange *exchange, const struct http_provider *provider)
 {
     CURL *easy = exchange->easy;
     curl_easy_setopt(easy, CURLOPT_PRIVATE, exchange);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, exchange->error);
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    set_text(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
-    curl_easy_setopt(easy, CURLOPT_PROXY, "");
-    curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
+    set_text(easy, CURLOPT_PROXY, "");
+    set_text(easy, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(easy, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
     curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
@@ -296,7 +304,7 @@ static void preset(struct exchange *exchange, const struct http_provider *provid
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, provider->wire.verify ? 1L : 0L);
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, provider->wire.verify ? 2L : 0L);
     if (provider->wire.ca)
-        curl_easy_setopt(easy, CURLOPT_CAINFO, provider->wire.ca);
+        set_text(easy, CURLOPT_CAINFO, provider->wire.ca);
 }
 
 static struct exchange *exchange_new(struct http_adapter *adapter, struct pool *pool)
@@ -306,7 +314,7 @@ static struct exchange *exchange_new(struct http_adapter *adapter, struct pool *
     exchange->pool = pool;
     exchange->easy = curl_easy_init();
     if (!exchange->easy)
-        abort(); /* out of memory, as in mem.h */
+        mem_exhausted("libcurl");
     arena_init(&exchange->arena);
     http_message_init(&exchange->message, &exchange->arena);
     buf_init(&exchange->body, pool->provider->answer_bytes_max);
@@ -449,7 +457,7 @@ static void set_method(struct exchange *exchange, const char *method, bool has_b
     curl_easy_setopt(easy, CURLOPT_NOBODY, head ? 1L : 0L);
     if (!head)
         curl_easy_setopt(easy, has_body ? CURLOPT_POST : CURLOPT_HTTPGET, 1L);
-    curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, head || usual ? NULL : method);
+    set_text(easy, CURLOPT_CUSTOMREQUEST, head || usual ? NULL : method);
     snprintf(exchange->method, sizeof exchange->method, "%s", method);
     exchange->has_body = has_body;
 }

@@ -163,12 +163,21 @@ static void header_line(struct buf *buf, const char *name, struct str value)
     buf_add_str(buf, value);
 }
 
+/* A list that lost a line for want of memory would be sent without it. */
+static void append_fixed(struct http_request *request, const char *line)
+{
+    struct curl_slist *list = curl_slist_append(request->fixed, line);
+    if (!list)
+        mem_exhausted("libcurl");
+    request->fixed = list;
+}
+
 static void add_fixed(struct http_request *request, const char *name, const char *value)
 {
     struct buf buf;
     buf_init(&buf, 0);
     header_line(&buf, name, str_of(value));
-    request->fixed = curl_slist_append(request->fixed, buf.p);
+    append_fixed(request, buf.p);
     buf_release(&buf);
 }
 
@@ -219,10 +228,10 @@ static void sort_headers(struct http_request *request, const struct http_provide
     if (type && !has_header(request, provider, "Content-Type"))
         add_fixed(request, "Content-Type", type);
     else if (!type)
-        request->fixed = curl_slist_append(request->fixed, "Content-Type:"); /* libcurl would send its own */
+        append_fixed(request, "Content-Type:"); /* libcurl would send its own */
     if (!has_header(request, provider, "User-Agent"))
         add_fixed(request, "User-Agent", "onced/" ONCED_VERSION);
-    request->fixed = curl_slist_append(request->fixed, "Expect:");
+    append_fixed(request, "Expect:");
 }
 
 struct http_request *http_request_new(const struct json *value, const char *pointer,

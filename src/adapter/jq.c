@@ -176,7 +176,7 @@ enum err_code jq_program_new(const char *text, bool with_places, struct jq_progr
     program->with_places = with_places;
     program->jq = jq_init();
     if (!program->jq)
-        abort(); /* out of memory, as in mem.h */
+        mem_exhausted("libjq");
     jq_set_error_cb(program->jq, on_compile_error, program);
     struct buf wrapped;
     buf_init(&wrapped, 0);

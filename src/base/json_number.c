@@ -198,7 +198,7 @@ static BIGNUM *to_bignum(const struct json_decimal *d, size_t zeros)
     int read = BN_dec2bn(&number, text.p);
     buf_release(&text);
     if (!read)
-        abort(); /* out of memory: the text is digits only */
+        mem_exhausted("libcrypto"); /* the text is digits only */
     return number;
 }
 
@@ -209,7 +209,7 @@ static bool divides_big(const struct json_decimal *a, size_t zeros, const struct
     BIGNUM *dividend = to_bignum(a, zeros), *divisor = to_bignum(b, 0), *rest = BN_new();
     BN_CTX *ctx = BN_CTX_new();
     if (!rest || !ctx || !BN_mod(rest, dividend, divisor, ctx))
-        abort(); /* out of memory: the divisor is not zero */
+        mem_exhausted("libcrypto"); /* the divisor is not zero */
     bool result = BN_is_zero(rest);
     BN_CTX_free(ctx);
     BN_free(rest);

@@ -13,6 +13,12 @@ static void *checked(void *p, size_t bytes)
     return p;
 }
 
+_Noreturn void mem_exhausted(const char *what)
+{
+    fprintf(stderr, "onced: out of memory (%s)\n", what);
+    abort();
+}
+
 void *mem_alloc(size_t bytes)
 {
     return checked(malloc(bytes), bytes);

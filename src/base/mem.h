@@ -10,5 +10,7 @@ void *mem_zero(size_t bytes);                  /* zeroed */
 void *mem_grow(void *old, size_t bytes);       /* realloc */
 char *mem_copy_text(const char *text);         /* strdup; NULL gives NULL */
 char *mem_copy_bytes(const char *p, size_t n); /* NUL is appended */
+/* For a library's report that it has no memory: the same end. what: which library or for what. */
+_Noreturn void mem_exhausted(const char *what);
 
 #endif

@@ -1,6 +1,7 @@
 #include "core/normal_text.h"
 
 #include "base/buf.h"
+#include "base/mem.h"
 
 #include <stdlib.h>
 #include <utf8proc.h>
@@ -113,7 +114,7 @@ struct str normal_nfc(struct arena *arena, struct str text)
     utf8proc_ssize_t n = utf8proc_map((const utf8proc_uint8_t *)text.p, (utf8proc_ssize_t)text.n, &mapped,
                                       UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (n == UTF8PROC_ERROR_NOMEM)
-        abort();
+        mem_exhausted("libutf8proc");
     if (n < 0)
         return text; /* not UTF-8: cannot come from the reader */
     struct str out = arena_str(arena, (struct str){(const char *)mapped, (size_t)n});

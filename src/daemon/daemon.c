@@ -287,25 +287,28 @@ static void on_reload_signal(uv_signal_t *signal, int number)
 
 /* ---- start ---- */
 
-static void start_signals(struct daemon *daemon)
+static bool start_signals(struct daemon *daemon)
 {
     signal(SIGPIPE, SIG_IGN);
-    uv_signal_start(&daemon->terminate, on_stop_signal, SIGTERM);
-    uv_signal_start(&daemon->interrupt, on_stop_signal, SIGINT);
-    uv_signal_start(&daemon->reload, on_reload_signal, SIGHUP);
+    return uv_signal_init(&daemon->loop, &daemon->terminate) == 0 &&
+           uv_signal_init(&daemon->loop, &daemon->interrupt) == 0 &&
+           uv_signal_init(&daemon->loop, &daemon->reload) == 0 &&
+           uv_signal_start(&daemon->terminate, on_stop_signal, SIGTERM) == 0 &&
+           uv_signal_start(&daemon->interrupt, on_stop_signal, SIGINT) == 0 &&
+           uv_signal_start(&daemon->reload, on_reload_signal, SIGHUP) == 0;
 }
 
-static void init_handles(struct daemon *daemon)
+/* Without its event counter nobody would hear of the ledger, without its signals it could not be stopped. */
+static bool start_loop(struct daemon *daemon)
 {
-    uv_loop_init(&daemon->loop);
-    uv_async_init(&daemon->loop, &daemon->ledger_news, on_ledger_news);
+    if (uv_loop_init(&daemon->loop) != 0 || uv_async_init(&daemon->loop, &daemon->ledger_news, on_ledger_news) != 0 ||
+        !start_signals(daemon))
+        return false;
     uv_timer_init(&daemon->loop, &daemon->tick);
     uv_timer_init(&daemon->loop, &daemon->drain);
-    uv_signal_init(&daemon->loop, &daemon->terminate);
-    uv_signal_init(&daemon->loop, &daemon->interrupt);
-    uv_signal_init(&daemon->loop, &daemon->reload);
     daemon->ledger_news.data = daemon->tick.data = daemon->drain.data = daemon;
     daemon->terminate.data = daemon->interrupt.data = daemon->reload.data = daemon;
+    return true;
 }
 
 static enum err_code start(struct daemon *daemon, struct registry *registry, struct err *err)
@@ -345,8 +348,12 @@ int daemon_run(const struct daemon_options *options)
     config_report_print(&report, stderr);
     config_report_release(&report);
     log_set_level(daemon.config->server.log);
-    init_handles(&daemon);
-    start_signals(&daemon);
+    if (!start_loop(&daemon)) {
+        fprintf(stderr, "onced: the event loop can not be started: no memory or no file descriptors are left\n");
+        registry_unref(registry);
+        config_free(daemon.config);
+        return 1; /* the process ends: what the loop has is the system's to take back */
+    }
     int exit_code = 0;
     if (start(&daemon, registry, &err)) {
         fprintf(stderr, "onced: %s\n", err.text);

@@ -1,5 +1,7 @@
 #include "daemon/yaml.h"
 
+#include "base/mem.h"
+
 #include <libfyaml.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -415,9 +417,7 @@ static void find_duplicates(struct reader *reader, const struct node *mapping)
     size_t count = mapping->value.count;
     if (count < 2)
         return;
-    struct key_index *keys = malloc(count * sizeof *keys);
-    if (!keys)
-        abort();
+    struct key_index *keys = mem_alloc(count * sizeof *keys);
     for (size_t i = 0; i < count; i++)
         keys[i] = (struct key_index){mapping->value.members[i].name, i};
     qsort(keys, count, sizeof *keys, compare_keys);
@@ -609,13 +609,13 @@ enum err_code yaml_parse(struct arena *arena, struct str text, struct yaml *out)
     diag_cfg.colorize = false;
     reader.diag = fy_diag_create(&diag_cfg);
     if (!reader.diag)
-        abort();
+        mem_exhausted("libfyaml");
     fy_diag_set_collect_errors(reader.diag, true);
     struct fy_parse_cfg cfg = {.flags = FYPCF_DEFAULT_VERSION_1_2 | FYPCF_JSON_NONE, .diag = reader.diag};
     reader.parser = fy_parser_create(&cfg);
     reader.iterator = fy_token_iter_create(NULL);
     if (!reader.parser || !reader.iterator)
-        abort();
+        mem_exhausted("libfyaml");
     if (fy_parser_set_string(reader.parser, text.n ? text.p : "", text.n) != 0)
         add_problem(&reader, 1, 1, "the YAML library refuses the text");
     else

@@ -398,7 +398,7 @@ static void write_pid(int fd)
 /* flock(2) on a file of its own: the kernel lets go of it however the process ends. */
 static enum err_code take_lock(struct sqlite_ledger *ledger, const char *path, struct err *err)
 {
-    char *lock = sqlite3_mprintf("%s.lock", path);
+    char *lock = store_file_beside(path, ".lock");
     int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
         err_set(err, ERR_IO, "the lock file %s can not be opened: %s", lock, strerror(errno));
@@ -415,7 +415,7 @@ static enum err_code take_lock(struct sqlite_ledger *ledger, const char *path, s
         write_pid(fd);
         ledger->lock_fd = fd;
     }
-    sqlite3_free(lock);
+    free(lock);
     return err->code;
 }
 

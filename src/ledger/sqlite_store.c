@@ -43,7 +43,8 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_REPEATS_OF_RUN] = "SELECT " OPERATION_HEAD " FROM operations WHERE run = ?1 ORDER BY n DESC LIMIT ?2",
     [SQL_IN_DOUBT] = "SELECT " OPERATION_HEAD " FROM operations WHERE n IN (SELECT operation FROM doubts "
                      "WHERE tenant = ?1 AND tool = ?2 AND principal = ?3) ORDER BY n LIMIT ?4",
-    [SQL_LIFE_BY_ID] = "SELECT n, rev, owner, state, orphaned, delivered FROM operations WHERE " HAS_ID,
+    [SQL_LIFE_BY_ID] =
+        "SELECT n, rev, owner, state, orphaned, delivered, unknown_since_ms FROM operations WHERE " HAS_ID,
     [SQL_ADMITTED_BY_ID] = "SELECT n, admitted_state, admitted_reason, principal, created_ms, first_attempt "
                            "FROM operations WHERE " HAS_ID,
     [SQL_DUE] = "SELECT " FULL_ROW " FROM operations "
@@ -391,6 +392,14 @@ static enum err_code create_file(const char *path, struct err *err)
     return ERR_NONE;
 }
 
+char *store_file_beside(const char *path, const char *suffix)
+{
+    size_t bytes = strlen(path) + strlen(suffix) + 1;
+    char *file = mem_alloc(bytes);
+    snprintf(file, bytes, "%s%s", path, suffix);
+    return file;
+}
+
 static bool has_content(const char *path)
 {
     struct stat st;
@@ -403,14 +412,14 @@ static enum err_code check_beginning(const struct store *store, struct err *err)
 {
     static const char magic[16] = "SQLite format 3";
     char head[sizeof magic] = "";
-    char *journal = sqlite3_mprintf("%s-journal", store->path);
+    char *journal = store_file_beside(store->path, "-journal");
     int fd = open(store->path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? read(fd, head, sizeof head) : 0;
     if (n > 0 && memcmp(head, magic, sizeof magic) != 0 && !has_content(journal))
         err_set(err, ERR_CORRUPT, "%s is not a onced ledger, or its beginning is damaged", store->path);
     if (fd >= 0)
         close(fd);
-    sqlite3_free(journal);
+    free(journal);
     return err->code;
 }
 
@@ -444,9 +453,9 @@ static enum err_code connect_read_only(struct store *store, struct err *err)
     int rc = sqlite3_exec(store->db, "SELECT 1 FROM sqlite_schema LIMIT 1", NULL, NULL, NULL) & 0xff;
     if (rc != SQLITE_CANTOPEN && rc != SQLITE_READONLY)
         return ERR_NONE;
-    char *wal = sqlite3_mprintf("%s-wal", store->path);
+    char *wal = store_file_beside(store->path, "-wal");
     bool waits = has_content(wal);
-    sqlite3_free(wal);
+    free(wal);
     return waits ? ERR_NONE : connect_immutable(store, err);
 }
 
@@ -583,11 +592,11 @@ int64_t store_file_bytes(const char *path)
 {
     int64_t bytes = 0;
     struct stat st;
-    char *wal = sqlite3_mprintf("%s-wal", path);
+    char *wal = store_file_beside(path, "-wal");
     if (stat(path, &st) == 0)
         bytes += st.st_size;
-    if (wal && stat(wal, &st) == 0)
+    if (stat(wal, &st) == 0)
         bytes += st.st_size;
-    sqlite3_free(wal);
+    free(wal);
     return bytes;
 }

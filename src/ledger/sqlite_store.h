@@ -153,6 +153,8 @@ bool store_command_writes(enum ledger_command command);
 /* Copies the write-ahead log back as far as readers allow. Failure is no harm: the next one does it. */
 void store_checkpoint(struct store *store);
 int64_t store_file_bytes(const char *path);
+/* path with a suffix, to be freed. */
+char *store_file_beside(const char *path, const char *suffix);
 
 /* Verifies the whole file (table NULL) or one table with its indexes: every page, every index entry. ERR_CORRUPT with
  * what is wrong, or the error that came between (ERR_UNAVAILABLE when a progress handler of the caller interrupted it).
@@ -242,7 +244,7 @@ void bind_token(struct store *store, sqlite3_stmt *statement, const struct token
 void bind_text(sqlite3_stmt *statement, int column, const char *text); /* borrowed until the statement's next reset */
 /* Belongs into the table of doubts: more than admission_doubts asks for, so that a row enters it as soon as it is
  * orphaned. */
-bool operation_in_doubt(enum state state, bool orphaned);
+bool operation_in_doubt(enum state state, bool orphaned, int64_t unknown_since_ms);
 int64_t operation_repeat_hash(const struct operation *op);
 
 /* Where the row of an id lies, or is looked for first; other ids that came before may push it up by less than

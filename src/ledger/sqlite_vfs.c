@@ -156,6 +156,8 @@ static void register_once(void)
 {
     static sqlite3_vfs vfs; /* SQLite links it into its list; never changed afterwards */
     const sqlite3_vfs *lower = sqlite3_vfs_find("unix");
+    if (!lower) /* the first use of SQLite, which found no memory to initialise itself */
+        mem_exhausted("SQLite");
     vfs = *lower;
     vfs.pNext = NULL;
     vfs.zName = STORE_VFS;
