@@ -30,8 +30,8 @@ struct admission_facts {
     /* newest first: same tenant, tool, principal, fingerprint. Asked for only when admission_wants_repeats() */
     const struct operation *repeats[ADMISSION_CANDIDATES_MAX];
     size_t repeat_count;
-    /* oldest first: same tenant, tool, principal, unknown_outcome or (in flight and orphaned). Only when hold_in_doubt
-     */
+    /* oldest first: same tenant, tool, principal, unknown_outcome or in flight and (orphaned or sent again while an
+     * earlier attempt is not disproved). Only when hold_in_doubt */
     const struct operation *in_doubt[ADMISSION_CANDIDATES_MAX];
     size_t in_doubt_count;
 };

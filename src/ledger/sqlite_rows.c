@@ -40,9 +40,9 @@ static void put_name(struct binder *to, enum name_kind kind, int value)
     put_int(to, to->names->number[kind][value]);
 }
 
-bool operation_in_doubt(enum state state, bool orphaned)
+bool operation_in_doubt(enum state state, bool orphaned, int64_t unknown_since_ms)
 {
-    return state == STATE_UNKNOWN_OUTCOME || (orphaned && !state_terminal(state));
+    return state == STATE_UNKNOWN_OUTCOME || ((orphaned || unknown_since_ms != 0) && !state_terminal(state));
 }
 
 /* FNV-1a, the final NUL included as a separator; the result is mixed with a SHA-256 and every hit is verified. */

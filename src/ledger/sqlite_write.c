@@ -242,7 +242,7 @@ static enum err_code insert_operation(struct store *store, struct ledger_admit *
     if ((!plain.event || attempt) &&
         insert_history(store, n, op->rev * LEDGER_CHANGE_EVENTS_MAX, plain.event ? NULL : &admit->event, attempt, err))
         return err->code;
-    return set_doubt(store, n, false, operation_in_doubt(op->state, op->orphaned), err);
+    return set_doubt(store, n, false, operation_in_doubt(op->state, op->orphaned, op->unknown_since_ms), err);
 }
 
 /* Candidates were read without payload and into scratch memory: the one that is returned is read again, whole. */
@@ -285,6 +285,7 @@ struct life {
     bool owned; /* by the fence, or no fence was given */
     enum state state;
     bool orphaned, delivered;
+    int64_t unknown_since_ms;
 };
 
 static enum err_code read_life(struct store *store, const char *id, const char *fence, bool *found, struct life *life,
@@ -305,6 +306,7 @@ static enum err_code read_life(struct store *store, const char *id, const char *
         .state = state < 0 ? STATE_PLANNED : (enum state)state,
         .orphaned = sqlite3_column_int(row, 4) != 0,
         .delivered = sqlite3_column_int(row, 5) != 0,
+        .unknown_since_ms = sqlite3_column_int64(row, 6),
     };
     sqlite3_reset(row);
     return state < 0 ? store_strange(store, "state", err) : ERR_NONE;
@@ -336,8 +338,8 @@ static enum err_code write_life(struct store *store, const struct operation *op,
     store->moved[op->state]++;
     if (store_run(store, update, err))
         return err->code;
-    return set_doubt(store, life->n, operation_in_doubt(life->state, life->orphaned),
-                     operation_in_doubt(op->state, orphaned), err);
+    return set_doubt(store, life->n, operation_in_doubt(life->state, life->orphaned, life->unknown_since_ms),
+                     operation_in_doubt(op->state, orphaned, op->unknown_since_ms), err);
 }
 
 /* Events and attempts side by side: mostly one of each, in one line. */
@@ -374,7 +376,7 @@ static enum err_code write_life_at_once(struct store *store, const struct ledger
     *done = false;
     if (doubts_empty(store, &nothing_in_doubt, err))
         return err->code;
-    if (!nothing_in_doubt || change->event_count == 0 || operation_in_doubt(op->state, false))
+    if (!nothing_in_doubt || change->event_count == 0 || operation_in_doubt(op->state, false, op->unknown_since_ms))
         return ERR_NONE;
     sqlite3_stmt *update = store_prepare(store, change->fence ? SQL_UPDATE_IF_OWNER : SQL_UPDATE_IF, err);
     if (!update)
@@ -566,8 +568,8 @@ enum err_code store_mark(struct store *store, struct ledger_request *request)
     sqlite3_bind_int(update, 3, orphaned);
     if (store_run(store, update, err))
         return err->code;
-    return set_doubt(store, life.n, operation_in_doubt(life.state, life.orphaned),
-                     operation_in_doubt(life.state, orphaned), err);
+    return set_doubt(store, life.n, operation_in_doubt(life.state, life.orphaned, life.unknown_since_ms),
+                     operation_in_doubt(life.state, orphaned, life.unknown_since_ms), err);
 }
 
 static enum err_code delete_row(struct store *store, int64_t n, struct err *err)

@@ -233,12 +233,10 @@ static void what_is_sent_again_holds(void **state)
     struct operation *op = make_operation(world, "refund", "k", 1);
     admit(world, op);
     move(world, op, STATE_DISPATCHED);
-    op->unknown_since_ms = 1000;
     move(world, op, STATE_UNKNOWN_OUTCOME);
     assert_int_equal(verdict_of(world, make_guarded(world, "k2", 2)), VERDICT_HELD);
     move(world, op, STATE_DISPATCHED); /* with the same key: the first attempt may still have happened */
     assert_int_equal(verdict_of(world, make_guarded(world, "k2", 2)), VERDICT_HELD);
-    op->unknown_since_ms = 0;
     move(world, op, STATE_FAILED_RETRYABLE); /* disproved */
     move(world, op, STATE_DISPATCHED);
     assert_int_equal(verdict_of(world, make_guarded(world, "k2", 2)), VERDICT_NEW);

@@ -135,11 +135,12 @@ struct ledger_request *make_transition(struct world *world, struct operation *op
     struct ledger_request *request = make_request(world, LEDGER_TRANSITION);
     struct event event = {.at_ms = world->now_ms, .cause = CAUSE_ANSWER, .from = op->state, .to = to, .actor = "onced"};
     op->rev++;
+    if (op->state != STATE_UNKNOWN_OUTCOME || to != STATE_DISPATCHED) /* sent again: still not disproved */
+        op->unknown_since_ms = to == STATE_UNKNOWN_OUTCOME ? world->now_ms : 0;
     op->state = to;
     op->updated_ms = world->now_ms;
     op->may_have_applied = to == STATE_DISPATCHED || to == STATE_UNKNOWN_OUTCOME || to == STATE_COMPLETED_SUCCESS;
     op->completed_ms = state_terminal(to) ? world->now_ms : 0;
-    op->unknown_since_ms = to == STATE_UNKNOWN_OUTCOME ? world->now_ms : 0;
     request->transition = (struct ledger_transition){.op = op, .events = {event}, .event_count = 1};
     return request;
 }
