@@ -2,12 +2,16 @@
  * never stretched and can be read on a telephone. */
 #include "cli/chaos_html.h"
 
-/* Blue to red by how much an operator wants to see of it; told apart by people who see fewer colours, too (Okabe and
- * Ito). */
-const char chart_style[] = ".c0{fill:#0072b2;background:#0072b2}.c1{fill:#56b4e9;background:#56b4e9}"
-                           ".c2{fill:#009e73;background:#009e73}.c3{fill:#8a8f98;background:#8a8f98}"
-                           ".c4{fill:#e69f00;background:#e69f00}.c5{fill:#d55e00;background:#d55e00}"
-                           ".c6{fill:#cc79a7;background:#cc79a7}.c7{fill:#f0e442;background:#f0e442}";
+/* Told apart also by people who see fewer colours (Okabe and Ito); good on light and on dark. Shapes have them as
+ * attributes: not all that show HTML apply style sheets within SVG. */
+static const char *const colours[] = {"#0072b2", "#56b4e9", "#009e73", "#8a8f98",
+                                      "#e69f00", "#d55e00", "#cc79a7", "#f0e442"};
+#define GREY "#80868e"
+
+const char *chart_colour(size_t n)
+{
+    return colours[n % (sizeof colours / sizeof *colours)];
+}
 
 #define BAR_WIDTH 1000
 
@@ -35,9 +39,9 @@ void chart_bar(struct buf *out, const char *name, const struct chart_part *parts
     for (size_t i = 0; i < count; i++) {
         if (parts[i].count == 0)
             continue;
-        buf_printf(out, "<rect class=\"c%zu\" x=\"%.2f\" width=\"%.2f\" height=\"18\"><title>%s: ", i,
-                   BAR_WIDTH * chaos_share(before, whole), BAR_WIDTH * chaos_share(parts[i].count, whole),
-                   parts[i].name);
+        buf_printf(
+            out, "<rect fill=\"%s\" x=\"%.2f\" width=\"%.2f\" height=\"18\"><title>%s: ", chart_colour(parts[i].colour),
+            BAR_WIDTH * chaos_share(before, whole), BAR_WIDTH * chaos_share(parts[i].count, whole), parts[i].name);
         chaos_count(out, parts[i].count);
         buf_add_text(out, "</title></rect>");
         before += parts[i].count;
@@ -51,7 +55,8 @@ void chart_legend(struct buf *out, const struct chart_part *parts, size_t count)
 {
     buf_add_text(out, "<p class=\"legend\">");
     for (size_t i = 0; i < count; i++)
-        buf_printf(out, "<span><i class=\"c%zu\"></i>%s (%s)</span> ", i, parts[i].name, parts[i].text);
+        buf_printf(out, "<span><i style=\"background:%s\"></i>%s (%s)</span> ", chart_colour(parts[i].colour),
+                   parts[i].name, parts[i].text);
     buf_add_text(out, "</p>\n");
 }
 
@@ -72,8 +77,8 @@ static const struct {
 static void column(struct buf *out, size_t bin, int64_t count, int64_t largest)
 {
     double height = CHART_HEIGHT * chaos_share(count, largest);
-    buf_printf(out, "<rect class=\"c0\" x=\"%zu\" y=\"%.2f\" width=\"%d\" height=\"%.2f\"><title>", bin * COLUMN + 3,
-               CHART_HEIGHT - height, COLUMN - 6, height);
+    buf_printf(out, "<rect fill=\"%s\" x=\"%zu\" y=\"%.2f\" width=\"%d\" height=\"%.2f\"><title>", chart_colour(0),
+               bin * COLUMN + 3, CHART_HEIGHT - height, COLUMN - 6, height);
     if (bins[bin].upto_ms == INT64_MAX) {
         buf_add_text(out, "longer: ");
     } else {
@@ -104,24 +109,36 @@ void chart_times(struct buf *out, const char *title, const struct histogram *tim
     int width = (int)(last - first + 1) * COLUMN, left = (int)first * COLUMN;
     buf_printf(out,
                "<svg class=\"times\" viewBox=\"%d -4 %d %d\" role=\"img\" aria-label=\"%s\">"
-               "<line x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>",
-               left, width, CHART_HEIGHT + 30, title, left, left + width, CHART_HEIGHT, CHART_HEIGHT);
+               "<line stroke=\"" GREY "\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>",
+               left, width + COLUMN, CHART_HEIGHT + 30, title, left, left + width, CHART_HEIGHT, CHART_HEIGHT);
     for (size_t i = first; i <= last; i++) {
         if (counts[i])
             column(out, i, counts[i], largest);
         if (bins[i].label[0])
-            buf_printf(out, "<text x=\"%zu\" y=\"%d\">%s</text>", (i + 1) * COLUMN, CHART_HEIGHT + 18, bins[i].label);
+            buf_printf(out,
+                       "<text fill=\"" GREY "\" font-size=\"13\" text-anchor=\"middle\" x=\"%zu\" y=\"%d\">%s</text>",
+                       (i + 1) * COLUMN, CHART_HEIGHT + 18, bins[i].label);
     }
     buf_add_text(out, "</svg>\n");
 }
 
-void chart_line(struct buf *out, const char *name, const char *note, int64_t count, int64_t largest, unsigned colour)
+/* The binary logarithm, straight between powers of two: good enough for the length of a bar. */
+static double logarithm(int64_t n)
 {
+    if (n < 1)
+        return 0;
+    int power = 63 - __builtin_clzll((unsigned long long)n);
+    return power + (double)n / (double)(INT64_C(1) << power) - 1;
+}
+
+void chart_line(struct buf *out, const char *name, const char *note, int64_t count, int64_t largest, size_t colour)
+{
+    double width = largest > 0 ? BAR_WIDTH * logarithm(count + 1) / logarithm(largest + 1) : 0;
     buf_printf(out,
                "<div class=\"bar\"><span class=\"name\">%s%s</span><svg viewBox=\"0 0 %d 18\" "
-               "preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect class=\"c%u\" width=\"%.2f\" "
+               "preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect fill=\"%s\" width=\"%.2f\" "
                "height=\"18\"/></svg><span class=\"number\">",
-               name, note, BAR_WIDTH, colour, BAR_WIDTH * chaos_share(count, largest));
+               name, note, BAR_WIDTH, chart_colour(colour), width);
     chaos_count(out, count);
     buf_add_text(out, "</span></div>\n");
 }

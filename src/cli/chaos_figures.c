@@ -1,7 +1,8 @@
 /* The figures' words and numbers, one table for all reports. */
 #include "cli/chaos_report.h"
 
-const char chaos_model[] = "Time is simulated. A commit takes 0 to 3 ms (slow ones, when that fault is chosen, up to a "
+const char chaos_model[] = "Time is simulated. A commit takes 0 to 3 ms and its answer 0 to 2 ms more (slow commits, "
+                           "when that fault is chosen, up to a "
                            "minute), a message 1 to "
                            "20 ms each way; clocks of gateways differ and jump when that fault is chosen. Latencies "
                            "and times are for comparing "
@@ -218,9 +219,10 @@ static void extra_detail(struct buf *out, const struct chaos_kpi *kpi)
 const struct chaos_figure chaos_figures[] = {
     {"duplicate effects", "Further effects of one intent at the provider that nothing excuses, per 10,000 operations.",
      duplicates_value, duplicates_detail},
-    {"… excused", "Further effects of an intent for which a provider, the network or a person broke the contract.",
-     excused_value, excused_detail},
-    {"… without a key",
+    {"excused duplicates",
+     "Further effects of an intent for which a provider, the network or a person broke the contract.", excused_value,
+     excused_detail},
+    {"keyless duplicates",
      "Further effects of an intent whose calls carried nothing that onced could know the repeat by (missed dedupe).",
      keyless_value, keyless_detail},
     {"unknown outcomes", "Operations that were unknown_outcome at some time.", unknown_value, unknown_detail},

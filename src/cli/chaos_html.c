@@ -25,15 +25,18 @@ static const char style[] =
     ".name{overflow:hidden;text-overflow:ellipsis}"
     ".legend span{margin-right:1rem;white-space:nowrap}"
     ".legend i{display:inline-block;width:.8rem;height:.8rem;margin-right:.35rem;border-radius:.15rem}"
-    ".times{width:100%;max-height:18rem}.times line{stroke:var(--dim)}"
-    ".times text{fill:var(--dim);font-size:13px;text-anchor:middle}"
-    ".wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem}"
-    "th,td{padding:.35rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}"
-    "td{font-variant-numeric:tabular-nums}thead th{white-space:nowrap}"
+    ".times{width:100%;max-height:18rem}"
+    "h3{font-size:1rem;margin:1.6rem 0 0}h3+p{margin:0 0 .4rem}"
+    "table{border-collapse:collapse;width:100%;font-size:.9rem}"
+    "th,td{padding:.3rem .6rem .3rem 0;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}"
+    "th{font-weight:400;width:11rem}td{font-variant-numeric:tabular-nums}td:nth-child(2){font-weight:600;width:16rem}"
     "dt{font-weight:600}dd{margin:0 0 .5rem}"
     "pre{background:var(--card);padding:.8rem 1rem;overflow-x:auto;white-space:pre-wrap}"
-    "@media (max-width:36rem){.bar{grid-template-columns:1fr 5rem}.bar svg{grid-column:1/3;grid-row:2}}"
-    "@media print{body{font-size:11pt;max-width:none}.tiles li,.bar,.times,tr{break-inside:avoid}"
+    "@media (max-width:36rem){tr{display:block;padding:.3rem 0;border-bottom:1px solid var(--line)}"
+    "th,td,td:nth-child(2){display:inline;border:0;width:auto}"
+    ".bar{grid-template-columns:1fr 5rem}.bar svg{grid-column:1/3;grid-row:2}}"
+    "@media print{body{font-size:11pt;max-width:none}.tiles "
+    "li,.bar,.times,tr{break-inside:avoid}h2,h3{break-after:avoid}"
     "*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}";
 
 void html_text(struct buf *out, struct str text)
@@ -77,7 +80,6 @@ static void write_head(struct buf *out, const struct chaos_outcome *outcome)
                       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
     element(out, "<title>onced chaos: ", str_of(outcome->options->path), "</title>\n<style>");
     buf_add_text(out, style);
-    buf_add_text(out, chart_style);
     element(out, "</style>\n</head>\n<body>\n<h1>onced chaos: ", str_of(outcome->options->path), "</h1>\n");
     chaos_setting(&text, outcome, " · ");
     element(out, "<p class=\"setting\">", buf_str(&text), " · policy ");
@@ -106,7 +108,7 @@ static size_t end_parts(struct chart_part *parts, const struct chaos_kpi *kpi)
 {
     for (size_t i = 0; i < END_COUNT; i++) {
         enum chaos_end end = (enum chaos_end)i;
-        parts[i] = (struct chart_part){chaos_end_name(end), chaos_end_text(end), kpi->ends[i]};
+        parts[i] = (struct chart_part){chaos_end_name(end), chaos_end_text(end), kpi->ends[i], i};
     }
     return END_COUNT;
 }
@@ -115,7 +117,8 @@ static size_t doubt_parts(struct chart_part *parts, const struct chaos_kpi *kpi)
 {
     for (size_t i = 0; i < DOUBT_COUNT; i++) {
         enum chaos_doubt doubt = (enum chaos_doubt)i;
-        parts[i] = (struct chart_part){chaos_doubt_name(doubt), chaos_doubt_text(doubt), kpi->doubts[i]};
+        size_t colour = i < DOUBT_OPERATOR ? i : i - DOUBT_OPERATOR + END_OPERATOR; /* as in the chart of ends */
+        parts[i] = (struct chart_part){chaos_doubt_name(doubt), chaos_doubt_text(doubt), kpi->doubts[i], colour};
     }
     return DOUBT_COUNT;
 }
@@ -137,7 +140,7 @@ static void write_fault_bars(struct buf *out, const struct chaos_outcome *outcom
     int64_t largest = 0;
     for (size_t i = 0; i < SIM_FAULT_COUNT; i++)
         largest = outcome->faults[i] > largest ? outcome->faults[i] : largest;
-    buf_add_text(out, "<h2>Faults injected</h2>\n");
+    buf_add_text(out, "<h2>Faults injected</h2>\n<p class=\"legend\">Bars on a logarithmic scale.</p>\n");
     for (size_t i = 0; i < SIM_FAULT_COUNT; i++) {
         bool breaks = sim_fault_breaks((enum sim_fault)i);
         if (outcome->options->faults & SIM_FAULT_BIT(i))
@@ -162,30 +165,35 @@ static void write_charts(struct buf *out, const struct chaos_outcome *outcome)
     write_fault_bars(out, outcome);
 }
 
-static void write_table(struct buf *out, const struct chaos_outcome *outcome)
+static void write_tool(struct buf *out, const struct tool *tool, const struct chaos_kpi *kpi)
 {
     struct buf contract;
     buf_init(&contract, 0);
-    buf_add_text(out, "<h2>By tool</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>tool</th><th>contract</th>");
-    for (size_t i = 0; i < chaos_figure_count; i++)
-        buf_printf(out, "<th>%s</th>", chaos_figures[i].title);
-    buf_add_text(out, "</tr></thead>\n<tbody>\n");
-    for (size_t t = 0; t < outcome->tool_count; t++) {
-        buf_reset(&contract);
-        chaos_contract(&contract, outcome->tools[t]);
-        element(out, "<tr><th>", str_of(outcome->tools[t]->name), "</th><td>");
-        element(out, "", buf_str(&contract), "</td>");
-        for (size_t i = 0; i < chaos_figure_count; i++) {
-            buf_add_text(out, "<td>");
-            chaos_figures[i].value(out, &outcome->kpis[t]);
-            buf_add_text(out, "<br/><span class=\"detail\">");
-            chaos_figures[i].detail(out, &outcome->kpis[t]);
-            buf_add_text(out, "</span></td>");
-        }
-        buf_add_text(out, "</tr>\n");
+    chaos_contract(&contract, tool);
+    element(out, "<section>\n<h3>", str_of(tool->name), "</h3>\n");
+    element(out, "<p class=\"detail\">", buf_str(&contract), "</p>\n<table>\n");
+    for (size_t i = 0; i < chaos_figure_count; i++) {
+        buf_printf(out, "<tr><th>%s</th><td>", chaos_figures[i].title);
+        chaos_figures[i].value(out, kpi);
+        buf_add_text(out, "</td><td class=\"detail\">");
+        chaos_figures[i].detail(out, kpi);
+        buf_add_text(out, "</td></tr>\n");
     }
-    buf_add_text(out, "</tbody>\n</table></div>\n");
+    buf_add_text(out, "</table>\n</section>\n");
     buf_release(&contract);
+}
+
+static void write_tools(struct buf *out, const struct chaos_outcome *outcome)
+{
+    buf_add_text(out, "<h2>By tool</h2>\n");
+    for (size_t i = 0; i < outcome->tool_count; i++)
+        write_tool(out, outcome->tools[i], &outcome->kpis[i]);
+}
+
+static void write_trace(struct buf *out, const struct chaos_outcome *outcome)
+{
+    if (outcome->trace)
+        element(out, "<h2>How it came about, made small</h2>\n<pre>", str_of(outcome->trace), "</pre>\n");
 }
 
 static void write_skipped(struct buf *out, const struct chaos_outcome *outcome)
@@ -215,7 +223,8 @@ void chaos_write_html(struct buf *out, const struct chaos_outcome *outcome)
     write_head(out, outcome);
     write_tiles(out, outcome->total);
     write_charts(out, outcome);
-    write_table(out, outcome);
+    write_tools(out, outcome);
+    write_trace(out, outcome);
     write_skipped(out, outcome);
     write_words(out, outcome);
 }

@@ -8,12 +8,12 @@
 void html_text(struct buf *out, struct str text);
 void html_span(struct buf *out, int64_t ms);
 
-/* Style sheet of the charts' colours: classes c0 … c7. */
-extern const char chart_style[];
+const char *chart_colour(size_t n); /* "#rrggbb" */
 
 struct chart_part { /* of a bar, with what it stands for */
     const char *name, *text;
     int64_t count;
+    size_t colour;
 };
 
 /* "name ▇▇▇▇▆▆ 12,345": parts side by side, together the whole width; nothing when all are 0. */
@@ -21,7 +21,7 @@ void chart_bar(struct buf *out, const char *name, const struct chart_part *parts
 void chart_legend(struct buf *out, const struct chart_part *parts, size_t count);
 /* Columns over bins of time that widen: 1 ms … 1 day. */
 void chart_times(struct buf *out, const char *title, const struct histogram *times);
-/* One line of a list of bars. */
-void chart_line(struct buf *out, const char *name, const char *note, int64_t count, int64_t largest, unsigned colour);
+/* One line of a list of bars, whose lengths go by the logarithm. */
+void chart_line(struct buf *out, const char *name, const char *note, int64_t count, int64_t largest, size_t colour);
 
 #endif

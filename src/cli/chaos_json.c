@@ -156,7 +156,9 @@ static void write_setting(struct json_out *json, const struct chaos_outcome *out
     json_out_member_int(json, "simulated_ms", outcome->simulated_ms);
     json_out_member_bool(json, "holds", chaos_holds(outcome));
     json_out_name(json, "violation");
-    json_out_text(json, outcome->violated ? outcome->violation : NULL);
+    json_out_text(json, outcome->violation);
+    json_out_name(json, "trace");
+    json_out_text(json, outcome->trace);
     json_out_member_text(json, "model", chaos_model);
 }
 

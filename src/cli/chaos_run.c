@@ -270,7 +270,7 @@ static enum err_code run_groups(struct plan *plan, struct err *err)
     return code;
 }
 
-/* The violated world made small: its trace goes behind the violation. */
+/* The violated world made small. */
 static void explain(struct plan *plan)
 {
     struct chaos_outcome *outcome = plan->outcome;
@@ -285,8 +285,7 @@ static void explain(struct plan *plan)
             sim_shrink(&options, SHRINK_RUNS, &trace);
         sim_result_release(&result);
     }
-    if (trace.n > 0)
-        outcome->violation = arena_printf(&outcome->arena, "%s\n%s", outcome->violation, buf_str(&trace).p);
+    outcome->trace = arena_copy_str(&outcome->arena, buf_str(&trace));
     buf_release(&trace);
 }
 

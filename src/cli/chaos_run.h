@@ -37,9 +37,9 @@ struct chaos_outcome {
     size_t skipped_count;
     int64_t worlds, crashes, incidents, simulated_ms;
     int64_t faults[SIM_FAULT_COUNT];
-    bool violated;          /* the simulator's checker found a rule broken */
-    uint64_t violated_seed; /* of that world */
-    const char *violation;
+    bool violated;                 /* the simulator's checker found a rule broken */
+    uint64_t violated_seed;        /* of that world */
+    const char *violation, *trace; /* what was broken; that world made small, line by line */
 };
 
 /* registry and arguments (already holding the examples) are borrowed and must outlive the outcome. ERR_NOT_FOUND: the

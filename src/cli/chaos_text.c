@@ -126,17 +126,8 @@ static void write_verdict(struct out *out, const struct chaos_outcome *outcome)
     struct buf text;
     buf_init(&text, 0);
     chaos_verdict(&text, outcome);
-    enum out_style style = chaos_holds(outcome) ? OUT_GREEN : OUT_RED;
-    struct str rest = buf_str(&text);
-    while (rest.n > 0) { /* a violation brings its trace */
-        const char *newline = memchr(rest.p, '\n', rest.n);
-        size_t n = newline ? (size_t)(newline - rest.p) : rest.n;
-        out_str(out, style, (struct str){rest.p, n});
-        out_printf(out, "\n");
-        n += newline != NULL;
-        rest = (struct str){rest.p + n, rest.n - n};
-        style = OUT_PLAIN;
-    }
+    out_str(out, chaos_holds(outcome) ? OUT_GREEN : OUT_RED, buf_str(&text));
+    out_printf(out, "\n");
     buf_release(&text);
 }
 
@@ -152,6 +143,8 @@ void chaos_write_text(struct out *out, const struct chaos_outcome *outcome)
     out_printf(out, "\n");
     write_tools(out, outcome);
     write_faults(out, outcome);
+    if (outcome->trace)
+        out_printf(out, "\n%s\n", outcome->trace);
     write_skipped(out, outcome);
     out_printf(out, "again: %s\n", outcome->options->command);
     write_verdict(out, outcome);

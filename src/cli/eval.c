@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "cli/command.h"
 #include "cli/eval_print.h"
+#include "cli/variables.h"
 #include "daemon/config.h"
 
 #include <stdlib.h>
@@ -40,31 +41,6 @@ struct evaluation {
     struct arena arena; /* verdicts */
 };
 
-/* Nothing is sent, so no secret is needed: variables that are not set get a text that will do for tokens and for URLs.
- */
-static void assume_variables(const char *path)
-{
-    static const char reference[] = "${env:";
-    struct config_report ignored;
-    struct buf text;
-    buf_init(&text, CONFIG_BYTES_MAX);
-    config_report_init(&ignored);
-    if (config_read_file(path, "a registry file", &text, &ignored) == ERR_NONE) {
-        for (const char *p = buf_str(&text).p; (p = strstr(p, reference));) {
-            p += sizeof reference - 1;
-            char name[256];
-            size_t n = strcspn(p, "}:\n");
-            if (p[n] != '}' || n == 0 || n >= sizeof name)
-                continue; /* with a default of its own, or broken: config_load tells */
-            memcpy(name, p, n);
-            name[n] = '\0';
-            setenv(name, "http://not-set.invalid", 0);
-        }
-    }
-    config_report_release(&ignored);
-    buf_release(&text);
-}
-
 static void init(struct evaluation *evaluation, const char *path)
 {
     *evaluation = (struct evaluation){.outcome = {.path = path}};
@@ -98,7 +74,7 @@ static enum err_code load(struct evaluation *evaluation, const char *registry)
         config_report_one(&evaluation->file_report, "names no registry, and --registry is not given");
         return ERR_INVALID;
     }
-    assume_variables(evaluation->outcome.registry_path);
+    variables_assume(evaluation->outcome.registry_path);
     code = config_load(evaluation->outcome.registry_path, NULL, &evaluation->registry, &evaluation->registry_report);
     if (!code)
         code = eval_file_check(evaluation->file, evaluation->registry, &evaluation->check_report);
