@@ -1,7 +1,5 @@
 #include "cli/eval_reason.h"
 
-#include "cli/out.h"
-
 #define DIFFERENCES_MAX 8
 #define VALUE_BYTES_MAX 48
 
@@ -162,11 +160,23 @@ static void one_business(struct buf *out, const struct pair *pair)
     buf_release(&rest);
 }
 
+/* As registry and scenario files write it: 24h, 15m. */
+static void add_duration(struct buf *out, int64_t ms)
+{
+    static const struct {
+        int64_t ms;
+        const char *unit;
+    } units[] = {{3600000, "h"}, {60000, "m"}, {1000, "s"}, {1, "ms"}};
+    size_t i = 0;
+    while (ms % units[i].ms)
+        i++;
+    buf_printf(out, "%lld%s", (long long)(ms / units[i].ms), units[i].unit);
+}
+
 static void add_window(struct buf *out, const struct eval_result *result)
 {
-    char window[OUT_SPAN_SIZE];
-    out_span(result->tool->repeat_window_ms, window);
-    buf_printf(out, "repeat_window %s", window);
+    buf_add_text(out, "repeat_window ");
+    add_duration(out, result->tool->repeat_window_ms);
 }
 
 static void one_repeat(struct buf *out, const struct pair *pair)
@@ -273,9 +283,9 @@ static void two_repeat_scope(struct buf *out, const struct pair *pair)
         buf_add_text(out, ": without a key only finished calls of one principal and one run or session are joined");
         return;
     }
-    char since[OUT_SPAN_SIZE];
-    out_span(pair->b->at_ms - pair->a->at_ms, since);
-    buf_printf(out, "no key, and call %zu comes %s after call %zu: ", pair->b_number, since, pair->a_number);
+    buf_printf(out, "no key, and call %zu comes ", pair->b_number);
+    add_duration(out, pair->b->at_ms - pair->a->at_ms);
+    buf_printf(out, " after call %zu: ", pair->a_number);
     if (pair->b->tool->repeat_window_ms)
         add_window(out, pair->b);
     else

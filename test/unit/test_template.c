@@ -182,6 +182,24 @@ static void test_single_place_gives_the_value(void **state)
     }
 }
 
+static void test_places_in_order(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *pointer;
+    } expected[] = {{"a", "/a"}, {"b.c", "/b/c"}, {"/d~1e", "/d~1e"}};
+    struct template *template = NULL;
+    struct str name, pointer;
+    assert_int_equal(template_new("x:{a}{{no}}:{b.c}{/d~1e}:v1", &template, NULL), ERR_NONE);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        assert_true(template_place(template, i, &name, &pointer));
+        assert_true(str_is(name, expected[i].name));
+        assert_true(str_is(pointer, expected[i].pointer));
+    }
+    assert_false(template_place(template, 3, &name, &pointer));
+    template_free(template);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +213,7 @@ int main(void)
         TEST(test_path_escapes),
         TEST(test_query_escapes),
         TEST(test_single_place_gives_the_value),
+        TEST(test_places_in_order),
 #undef TEST
     };
     return cmocka_run_group_tests_name("template", tests, NULL, NULL);
