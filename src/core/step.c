@@ -2,7 +2,8 @@
 
 #include <assert.h>
 
-#define TOOL_MISSING_MS 60000 /* until it is looked again whether a reload has brought a missing tool back */
+#define TOOL_MISSING_MS        60000 /* until it is looked again whether a reload has brought a missing tool back */
+#define TOOL_MISSING_RETAIN_MS (30LL * 86400000) /* of what ends meanwhile: as `retain` is by default */
 
 /* One step in the making. */
 struct ctx {
@@ -131,18 +132,28 @@ static void schedule_closed(struct ctx *c)
 {
     struct operation *op = c->op;
     int64_t watch = 0;
-    if (op->watch_next > 0 && c->tool && c->tool->has_lookup && op->watch_next <= (int)c->tool->reconcile.watch_count)
+    if (op->watch_next > 0 && !c->tool) /* a reload may bring it back, and with it the watch */
+        watch = c->in->now_ms + TOOL_MISSING_MS;
+    else if (op->watch_next > 0 && c->tool->has_lookup && op->watch_next <= (int)c->tool->reconcile.watch_count)
         watch = op->completed_ms + c->tool->reconcile.watch_ms[op->watch_next - 1];
     else
         op->watch_next = 0;
     wake_at(op, min_time(watch, op->retain_until_ms));
 }
 
+/* A repeat without a key finds its operation by the row alone (2.2.5): it stays for the window at least. */
+static int64_t retain_ms(const struct tool *tool)
+{
+    if (!tool)
+        return TOOL_MISSING_RETAIN_MS;
+    return tool->retain_ms > tool->repeat_window_ms ? tool->retain_ms : tool->repeat_window_ms;
+}
+
 static void end(struct ctx *c, enum cause cause, enum state to, enum reason reason, const char *text)
 {
     struct operation *op = c->op;
     op->completed_ms = c->in->now_ms;
-    op->retain_until_ms = c->tool ? op->completed_ms + c->tool->retain_ms : 0;
+    op->retain_until_ms = op->completed_ms + retain_ms(c->tool);
     bool effect = to == STATE_COMPLETED_SUCCESS || to == STATE_COMPLETED_NOOP;
     op->may_have_applied = effect;
     op->unknown_since_ms = 0;

@@ -357,7 +357,7 @@ static const struct option tool_options[] = {
     {"wait", OPTION_DURATION, .fallback = "20s", .max = 10 * MINUTE, .at = AT(tool, wait_ms),
      .text = "Inline callers wait this long for the end, then get 202."},
     {"retain", OPTION_DURATION, .fallback = "30d", .min = 1, .max = YEARS, .at = AT(tool, retain_ms),
-     .text = "Arguments and results are kept this long after the end; the key is never forgotten."},
+     .text = "Arguments and results are kept this long after the end (at least `repeat_window`); the key is never forgotten."},
     {"result_bytes_max", OPTION_SIZE, .fallback = "64KB", .min = 0, .max = 16 * MB, .at = AT(tool, result_bytes_max),
      .text = "A larger result is delivered once and kept as digest, size and external id."},
     {"audit", OPTION_BOOL, .fallback = "false", .at = AT(tool, audit),

@@ -179,7 +179,7 @@ static void check_times(const struct policy *policy)
                 "is shorter than the key retention of provider \"%s\": results are dropped while it still replays them",
                 tool->provider->name);
     if (tool->repeat_window_ms > tool->retain_ms)
-        WARNING(policy, "repeat_window", "is longer than retain: a repeat would find that the result was dropped");
+        WARNING(policy, "repeat_window", "is longer than retain: arguments and results are kept for the whole window");
 }
 
 void config_tool_check(const struct loader *loader, const struct json *section, const char *pointer,

@@ -358,8 +358,8 @@ static void test_policies(void **state)
                 "f:11:5: warning: /tools/t/retain: is shorter than the key retention of provider \"keyed\": "
                 "results are dropped while it still replays them\n");
     expect_tool(WEAK "    repeat_window: 60d\n",
-                "f:11:5: warning: /tools/t/repeat_window: is longer than retain: a repeat would find that "
-                "the result was dropped\n");
+                "f:11:5: warning: /tools/t/repeat_window: is longer than retain: arguments and "
+                "results are kept for the whole window\n");
     expect_tool("    class: external_weak\n    provider: plain\n" REQUEST
                 "    lookup: {request: {path: /x, query: {r: \"{$operation}\"}}}\n",
                 "f:10:5: warning: /tools/t/lookup: looks for {$operation}, but the request does not carry it\n");

@@ -190,12 +190,84 @@ static void test_names(void **state)
     assert_false(reason_from_name(STR("whatever"), &reason));
 }
 
+/* ---- found by the simulator ---- */
+
+static void begin_closed(struct walk *walk)
+{
+    memset(walk, 0, sizeof *walk);
+    world_provider(&walk->provider);
+    world_tool(&walk->tool, "t", CLASS_EXTERNAL_WEAK, &walk->provider);
+    walk->now = 1800000000000;
+    walk->op = (struct operation){.tenant = "a", .tool = "t", .principal = "p", .key = "k", .rev = 1, .key_version = 1};
+    walk->op.state = STATE_DISPATCHED;
+    walk->op.may_have_applied = true;
+    walk->op.attempts = walk->op.tries = 1;
+    walk->op.created_ms = walk->op.first_sent_ms = walk->op.last_sent_ms = walk->now;
+}
+
+static struct step_effects do_step(struct walk *walk, const struct tool *tool, struct step_input in)
+{
+    struct step_effects fx;
+    struct err err = {0};
+    in.now_ms = walk->now;
+    in.owner = "gw_1";
+    in.lease_ms = 40000;
+    assert_int_equal(step(&walk->op, tool, &in, &fx, &err), ERR_NONE);
+    return fx;
+}
+
+/* A watch (7.3) whose time comes while a reload has taken the tool away is late, not lost (simulator, seed 156). */
+static void test_watch_outlasts_a_missing_tool(void **state)
+{
+    struct walk walk;
+    (void)state;
+    begin_closed(&walk);
+    do_step(&walk, &walk.tool, (struct step_input){.kind = STEP_ANSWER, .finding = {.outcome = OUTCOME_TIMEOUT}});
+    for (unsigned i = 0; i < walk.tool.reconcile.absent_times; i++) {
+        walk.now += walk.tool.reconcile.settle_ms;
+        do_step(&walk, &walk.tool, (struct step_input){.kind = STEP_LOOKUP_ANSWER, .finding.outcome = OUTCOME_ABSENT});
+    }
+    assert_int_equal(walk.op.state, STATE_FAILED_PERMANENT);
+    walk.now = walk.op.wake_at_ms;
+    do_step(&walk, NULL, (struct step_input){.kind = STEP_WAKE});
+    assert_true(walk.op.wake_at_ms > walk.now && walk.op.wake_at_ms < walk.now + 600000);
+    walk.now = walk.op.wake_at_ms;
+    assert_int_equal(do_step(&walk, &walk.tool, (struct step_input){.kind = STEP_WAKE}).action, ACTION_LOOKUP);
+}
+
+/* What ends while its tool is missing is not kept for ever (simulator, seed 130). */
+static void test_end_without_a_tool_has_a_retention(void **state)
+{
+    struct walk walk;
+    (void)state;
+    begin_closed(&walk);
+    do_step(&walk, NULL, (struct step_input){.kind = STEP_ANSWER, .finding = {.outcome = OUTCOME_SUCCESS}});
+    assert_int_equal(walk.op.state, STATE_COMPLETED_SUCCESS);
+    assert_true(walk.op.retain_until_ms > walk.now);
+    assert_int_equal(walk.op.wake_at_ms, walk.op.retain_until_ms);
+}
+
+/* A repeat without a key finds the row or nothing: it is kept for the whole window (2.2.5; simulator, seed 136). */
+static void test_row_is_kept_for_the_repeat_window(void **state)
+{
+    struct walk walk;
+    (void)state;
+    begin_closed(&walk);
+    walk.tool.retain_ms = 60000;
+    walk.tool.repeat_window_ms = 600000;
+    do_step(&walk, &walk.tool, (struct step_input){.kind = STEP_ANSWER, .finding = {.outcome = OUTCOME_SUCCESS}});
+    assert_int_equal(walk.op.retain_until_ms, walk.now + 600000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_random_lives),
+        cmocka_unit_test(test_watch_outlasts_a_missing_tool),
+        cmocka_unit_test(test_end_without_a_tool_has_a_retention),
+        cmocka_unit_test(test_row_is_kept_for_the_repeat_window),
     };
     return cmocka_run_group_tests_name("step", tests, NULL, NULL);
 }
