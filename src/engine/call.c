@@ -125,14 +125,14 @@ static void begin(struct flight *flight, struct waiter *waiter)
     replay_forget(&engine->replay, &flight->op.key_hash); /* a new version of the key */
     log_transitions(engine, &flight->op, &flight->request.admit.event, 1);
     if (!waiter->reply) { /* the caller left while the ledger decided */
-        waiter_attach(waiter, flight->op.id);
+        waiter_attach(waiter, &flight->durable);
         engine_caller_left(engine, waiter);
     } else if (waiter->async) {
         struct engine_reply reply = {
             .kind = REPLY_OPERATION, .op = &flight->durable, .tool = flight->tool, .err = &no_error};
         waiter_reply(waiter, &reply);
     } else {
-        waiter_attach(waiter, flight->op.id);
+        waiter_attach(waiter, &flight->durable);
     }
     if (flight->op.state == STATE_DISPATCHED) {
         flight_send(flight);
@@ -157,7 +157,7 @@ static void join(struct flight *flight, struct waiter *waiter)
     } else if (waiter->async || waiter->wait_ms == 0 || operation_settled(existing) || flight->engine->stopping) {
         tell(waiter, flight, REPLY_OPERATION, NULL);
     } else {
-        waiter_attach(waiter, existing->id);
+        waiter_attach(waiter, existing);
     }
 }
 
@@ -492,7 +492,7 @@ static void asked(struct ledger_request *request)
         reply.kind = REPLY_EXPIRED;
         reply.tombstone = request->get.tombstone;
     } else if (!operation_settled(op) && waiter->wait_ms > 0 && waiter->reply && !engine->stopping) {
-        waiter_attach(waiter, op->id);
+        waiter_attach(waiter, op);
         waiter = NULL;
     }
     if (waiter)

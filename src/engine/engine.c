@@ -56,7 +56,7 @@ void engine_free(struct engine *engine)
     }
     struct wait_list *list;
     for (at = 0; (list = map_next(&engine->lists, &at));)
-        free(list);
+        wait_list_free(list);
     reads_free(engine->reads);
     replay_release(&engine->replay);
     map_release(&engine->flights);

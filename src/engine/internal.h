@@ -51,7 +51,9 @@ struct wait_list {
     struct waiter *first;
     bool had_waiter; /* somebody waited: when all are gone, the operation is orphaned (2.9) */
     bool orphaned;
-    char id[OPERATION_ID_SIZE]; /* of a list of its own */
+    char id[OPERATION_ID_SIZE];    /* of a list of its own, … */
+    struct arena arena;            /* … which also keeps … */
+    const struct operation *known; /* … the operation as it was last seen, for when the ledger can not be asked */
 };
 
 enum phase {
@@ -144,7 +146,9 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
 
 /* wait.c */
 struct waiter *waiter_new(struct engine *engine, engine_reply_fn *reply, void *user, int64_t wait_ms);
-void waiter_attach(struct waiter *waiter, const char *id); /* hangs it to the operation and starts its clock */
+/* Hangs it to the operation (as the ledger has it) and starts its clock. */
+void waiter_attach(struct waiter *waiter, const struct operation *op);
+void wait_list_free(struct wait_list *list); /* one of its own */
 void waiter_free(struct waiter *waiter);
 void waiter_reply(struct waiter *waiter, const struct engine_reply *reply); /* frees it first */
 /* Answers everybody when the operation is settled (terminal, or only an operator can go on). */

@@ -124,27 +124,44 @@ static bool flight_holds(const struct flight *flight)
 
 /* ---- attaching ---- */
 
-static struct wait_list *list_of(struct engine *engine, const char *id)
+static struct wait_list *list_new(struct engine *engine, const struct operation *op)
 {
-    struct flight *flight = map_get(&engine->flights, id);
+    struct wait_list *list = mem_zero(sizeof *list);
+    memcpy(list->id, op->id, OPERATION_ID_SIZE);
+    arena_init(&list->arena);
+    list->known = operation_copy(&list->arena, op);
+    map_put(&engine->lists, list->id, list);
+    return list;
+}
+
+void wait_list_free(struct wait_list *list)
+{
+    arena_release(&list->arena);
+    free(list);
+}
+
+static struct wait_list *list_of(struct engine *engine, const struct operation *op)
+{
+    struct flight *flight = map_get(&engine->flights, op->id);
     if (flight)
         return &flight->callers;
-    struct wait_list *list = map_get(&engine->lists, id);
-    if (!list) {
-        list = mem_zero(sizeof *list);
-        memcpy(list->id, id, OPERATION_ID_SIZE);
-        map_put(&engine->lists, list->id, list);
+    struct wait_list *list = map_get(&engine->lists, op->id);
+    if (!list)
+        return list_new(engine, op);
+    if (op->rev > list->known->rev) {
+        arena_reset(&list->arena);
+        list->known = operation_copy(&list->arena, op);
     }
     return list;
 }
 
-void waiter_attach(struct waiter *waiter, const char *id)
+void waiter_attach(struct waiter *waiter, const struct operation *op)
 {
     struct engine *engine = waiter->engine;
-    struct wait_list *list = list_of(engine, id);
+    struct wait_list *list = list_of(engine, op);
     waiter->admitting = NULL;
     push(list, waiter);
-    somebody_waits(engine, list, id);
+    somebody_waits(engine, list, op->id);
     waiter->deadline.at_ms = engine_now(engine) + waiter->wait_ms;
     heap_add(&engine->deadlines, &waiter->deadline);
     engine_reschedule(engine);
@@ -154,7 +171,7 @@ static void drop_list_if_empty(struct engine *engine, struct wait_list *list)
 {
     if (!list->first && list->id[0]) {
         map_remove(&engine->lists, list->id);
-        free(list);
+        wait_list_free(list);
     }
 }
 
@@ -170,7 +187,7 @@ void callers_take_over(struct flight *flight)
         detach(waiter);
         push(&flight->callers, waiter);
     }
-    free(list);
+    wait_list_free(list);
 }
 
 /* ---- answering ---- */
@@ -210,22 +227,22 @@ void callers_leave(struct flight *flight)
     }
     if (!flight->callers.first)
         return;
-    struct wait_list *list = mem_zero(sizeof *list);
-    memcpy(list->id, flight->op.id, OPERATION_ID_SIZE);
+    struct wait_list *list = list_new(engine, &flight->durable);
     list->had_waiter = true;
     while (flight->callers.first) {
         struct waiter *waiter = flight->callers.first;
         detach(waiter);
         push(list, waiter);
     }
-    map_put(&engine->lists, list->id, list);
 }
 
-/* The wait is over and the operation is not: the caller gets its state now. */
+/* The wait is over and the operation is not: the caller gets its state now, or, when the ledger can not be asked, its
+ * state as it was last seen. "Unavailable" would say that nothing was recorded. */
 struct late {
     struct ledger_request request;
     struct arena arena;
     struct waiter *waiter;
+    const struct operation *known;
 };
 
 static void late_done(struct ledger_request *request)
@@ -234,27 +251,25 @@ static void late_done(struct ledger_request *request)
     struct waiter *waiter = late->waiter;
     struct engine *engine = waiter->engine;
     engine_request_ended(engine);
-    struct engine_reply reply = {.kind = REPLY_UNAVAILABLE, .err = &request->err};
-    if (!request->code && request->get.op) {
-        struct operation *op = request->get.op;
-        reply = reply_of(waiter, op, registry_find(engine->registry, str_of(op->tool)));
-        reply.waited_out = true;
-    } else if (!request->code && request->get.tombstone) {
+    const struct operation *op = !request->code && request->get.op ? request->get.op : late->known;
+    struct engine_reply reply = reply_of(waiter, op, registry_find(engine->registry, str_of(op->tool)));
+    reply.waited_out = true;
+    if (!request->code && request->get.tombstone)
         reply = (struct engine_reply){.kind = REPLY_EXPIRED, .tombstone = request->get.tombstone, .err = &no_error};
-    }
     waiter_reply(waiter, &reply);
     struct arena arena = late->arena;
     arena_release(&arena);
 }
 
-static void answer_late(struct waiter *waiter, const char *id)
+static void answer_late(struct waiter *waiter, const struct operation *known)
 {
     struct arena arena;
     arena_init(&arena);
     struct late *late = arena_zero(&arena, sizeof *late);
     late->waiter = waiter;
+    late->known = operation_copy(&arena, known);
     late->request.command = LEDGER_GET;
-    late->request.get.operation = arena_copy_text(&arena, id);
+    late->request.get.operation = late->known->id;
     late->request.done = late_done;
     late->request.user = late;
     late->arena = arena;
@@ -268,11 +283,9 @@ static void expire(struct waiter *waiter)
     struct wait_list *list = waiter->list;
     heap_remove(&engine->deadlines, &waiter->deadline); /* answering may take until after its deadline */
     if (list->id[0]) {                                  /* asleep in the ledger */
-        char id[OPERATION_ID_SIZE];
-        memcpy(id, list->id, sizeof id);
         detach(waiter);
+        answer_late(waiter, list->known);
         drop_list_if_empty(engine, list);
-        answer_late(waiter, id);
         return;
     }
     struct flight *flight = (struct flight *)((char *)list - offsetof(struct flight, callers));

@@ -818,6 +818,53 @@ static void test_late_stop_answers_readers(void **state)
     assert_true(fix->a.waited_out);
 }
 
+/* A memory ledger that can not answer questions. */
+static const struct ledger_ops *real_ops;
+static struct ledger_request *refused[4];
+static size_t refused_count;
+
+static void submit_but_no_get(struct ledger *ledger, struct ledger_request *request)
+{
+    if (request->command == LEDGER_GET)
+        refused[refused_count++] = request;
+    else
+        real_ops->submit(ledger, request);
+}
+
+static void poll_and_refuse(struct ledger *ledger)
+{
+    real_ops->poll(ledger);
+    while (refused_count > 0) {
+        struct ledger_request *request = refused[--refused_count];
+        request->code = err_set(&request->err, ERR_UNAVAILABLE, "the disk is full");
+        request->done(request);
+    }
+}
+
+/* "Unavailable" says that nothing was recorded; this operation is. */
+static void test_wait_ends_while_the_ledger_can_not_be_asked(void **state)
+{
+    struct fix *fix = *state;
+    fix->keyed.retry.backoff_ms = fix->keyed.retry.backoff_max_ms = 600000;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_NOT_SENT, NULL);
+    real_ops = fix->world.ledger->ops;
+    struct ledger_ops failing = *real_ops;
+    failing.submit = submit_but_no_get;
+    failing.poll = poll_and_refuse;
+    fix->world.ledger->ops = &failing;
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->b); /* joins it, without a record in this gateway */
+    world_advance(&fix->world, fix->keyed.wait_ms);
+    fix->world.ledger->ops = real_ops;
+    for (struct world_reply *reply = &fix->a; reply <= &fix->b; reply++) {
+        assert_int_equal(reply->count, 1);
+        assert_int_equal(reply->kind, REPLY_OPERATION);
+        assert_int_equal(reply->op.state, STATE_FAILED_RETRYABLE);
+        assert_true(reply->waited_out);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -863,6 +910,7 @@ int main(void)
         TEST(test_stop_with_a_slow_ledger_answers_sleepers_once),
         TEST(test_read_outlives_a_reload),
         TEST(test_late_stop_answers_readers),
+        TEST(test_wait_ends_while_the_ledger_can_not_be_asked),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }
