@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 60
 RELEASE = --buildtype=release -Doptimization=2 -Db_lto=true -Db_pie=true
 DEBUG_SAN = --buildtype=debugoptimized -Db_sanitize=address,undefined -Dmarks=true
 
-.PHONY: all build build-tests demo test scenarios bench fuzz format format-check lint install clean
+.PHONY: all build build-tests demo test scenarios mutate bench fuzz format format-check lint install clean
 
 all: build
 
@@ -29,6 +29,10 @@ test: build-tests
 
 scenarios: build-tests
 	@test/e2e/.venv/bin/python tools/scenarios.py $(BUILD_SAN)
+
+mutate:
+	@sh tools/setup.sh build test
+	@python3 tools/mutate.py $(MUTATE_ARGS)
 
 bench:
 	@sh tools/setup.sh build bench

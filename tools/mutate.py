@@ -25,8 +25,8 @@ import tomllib
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RULES = os.path.join(ROOT, "test", "mutation", "rules.toml")
-COPIED = ("src", "test/unit", "test/contract", "test/support", "test/bench", "test/sim", "test/meson.build", "meson.build",
-          "meson_options.txt", "docs", "examples")
+COPIED = ("src", "test", "meson.build", "meson_options.txt", "docs", "examples")
+LEFT_OUT = ("test/e2e/", "test/fuzz/")
 MEMBERS = {"name", "design", "says", "file", "function", "before", "after", "caught_by", "historical", "simulator"}
 HANG_SECONDS = 60  # a test program that runs longer under a mutation is caught by its time-out
 MEMORY_BYTES = 4 << 30
@@ -152,12 +152,13 @@ def source_files() -> list[str]:
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *COPIED], cwd=ROOT,
                             capture_output=True)
     if listed.returncode == 0:
-        return sorted({name.decode() for name in listed.stdout.split(b"\0") if name})
-    files = [top for top in COPIED if os.path.isfile(os.path.join(ROOT, top))]
-    for top in COPIED:
-        for folder, _, names in os.walk(os.path.join(ROOT, top)):
-            files += [os.path.relpath(os.path.join(folder, name), ROOT) for name in names]
-    return files
+        files = sorted({name.decode() for name in listed.stdout.split(b"\0") if name})
+    else:
+        files = [top for top in COPIED if os.path.isfile(os.path.join(ROOT, top))]
+        for top in COPIED:
+            for folder, _, names in os.walk(os.path.join(ROOT, top)):
+                files += [os.path.relpath(os.path.join(folder, name), ROOT) for name in names]
+    return [name for name in files if not name.startswith(LEFT_OUT)]
 
 
 class Tree:
