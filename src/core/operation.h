@@ -62,7 +62,7 @@ struct operation {
     int attempts;                        /* call requests that may have left */
     int lookups;                         /* look-up requests */
     int tries;                           /* attempt rows of every kind, not_sent ones too: the last attempt's number */
-    int64_t first_sent_ms, last_sent_ms; /* of call attempts; 0 = none */
+    int64_t first_sent_ms, last_sent_ms; /* when a call may first and last have left; 0 = none */
     int64_t unknown_since_ms;            /* 0 = not unknown */
     int64_t updated_ms, completed_ms;    /* completed 0 = not terminal */
     int retries;                         /* automatic waits so far in the present phase; drives the backoff */

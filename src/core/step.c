@@ -211,6 +211,13 @@ static bool has_strategy(const struct tool *tool, enum strategy strategy)
     return false;
 }
 
+bool step_key_lasts(const struct operation *op, const struct tool *tool, int64_t now_ms)
+{
+    bool by_key = tool->class == CLASS_INTERNAL_WRITE || tool->idempotent_by == IDEMPOTENT_BY_KEY;
+    int64_t arrived_ms = now_ms + tool->provider->timeout_ms;
+    return !by_key || arrived_ms - op->first_sent_ms < tool->provider->key_retention_ms;
+}
+
 bool step_may_resend(const struct operation *op, const struct tool *tool, int64_t now_ms)
 {
     if (!tool_may_resend(tool) || !has_strategy(tool, STRATEGY_RESEND))
@@ -223,8 +230,7 @@ bool step_may_resend(const struct operation *op, const struct tool *tool, int64_
     if (op->reason == REASON_PROVIDER_REFUSED || op->reason == REASON_WRONG_OBJECT ||
         op->reason == REASON_NEEDS_OPERATOR)
         return false;
-    bool by_key = tool->class == CLASS_INTERNAL_WRITE || tool->idempotent_by == IDEMPOTENT_BY_KEY;
-    return !by_key || now_ms - op->first_sent_ms < tool->provider->key_retention_ms;
+    return step_key_lasts(op, tool, now_ms);
 }
 
 static bool may_look_up(const struct operation *op, const struct tool *tool, int64_t now_ms)
@@ -270,6 +276,7 @@ static void become_unknown(struct ctx *c, enum cause cause, enum reason reason, 
         op->retries = 0;
     }
     op->absent_count = 0;
+    op->last_sent_ms = c->in->now_ms; /* a request begun earlier may have left up to this moment: settle counts anew */
     move(c, cause, STATE_UNKNOWN_OUTCOME, reason, text);
     if (!c->tool) { /* a reload may bring it back, and with it the ways to find out */
         wake_at(op, c->in->now_ms + TOOL_MISSING_MS);
@@ -462,7 +469,8 @@ static void absent_while_unknown(struct ctx *c)
 {
     struct operation *op = c->op;
     const struct reconcile_policy *policy = &c->tool->reconcile;
-    bool settled = c->in->now_ms - op->last_sent_ms >= policy->settle_ms;
+    int64_t began_ms = c->in->began_ms ? c->in->began_ms : c->in->now_ms; /* the answer may be as old as the question */
+    bool settled = began_ms - op->last_sent_ms >= policy->settle_ms;
     if (!settled) { /* the provider may still be working: presence would be proof, absence is not */
         look_again(c, "absent, but the provider's settle time is not over");
         return;
@@ -808,12 +816,20 @@ static void evidence(struct ctx *c)
 {
     struct operation *op = c->op;
     const struct finding *finding = &c->in->finding;
-    bool effect = finding->outcome == OUTCOME_SUCCESS || finding->outcome == OUTCOME_FOUND;
+    bool effect =
+        finding->outcome == OUTCOME_SUCCESS || finding->outcome == OUTCOME_FOUND || finding->outcome == OUTCOME_SEVERAL;
+    if (finding->outcome == OUTCOME_SEVERAL && !op->duplicate_seen)
+        incident(c, INCIDENT_DUPLICATE_EFFECT, finding->detail);
     if (!effect) {
         note(c, CAUSE_EVIDENCE, op->state, finding->detail ? finding->detail : outcome_name(finding->outcome));
         return;
     }
     switch (op->state) {
+    case STATE_DISPATCHED: /* claimed and not yet moved, or sent again: then effects are counted later */
+        if (op->attempts > 1)
+            start_watch(op);
+        succeed(c, CAUSE_EVIDENCE, REASON_RECONCILED, finding->detail);
+        break;
     case STATE_UNKNOWN_OUTCOME:
     case STATE_ACKNOWLEDGED: succeed(c, CAUSE_EVIDENCE, REASON_RECONCILED, finding->detail); break;
     case STATE_FAILED_RETRYABLE:
@@ -829,7 +845,6 @@ static void evidence(struct ctx *c)
         break;
     case STATE_PLANNED:
     case STATE_PENDING_DISPATCH:
-    case STATE_DISPATCHED:
     case STATE_COMPLETED_NOOP:
     case STATE_COMPENSATING:
     case STATE_COMPENSATED:

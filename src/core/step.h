@@ -45,6 +45,7 @@ struct step_input {
     const char *owner;       /* this incarnation */
     int64_t lease_ms;        /* attempts get a lease of this length */
     int attempt;             /* number of the attempt concerned; 0 = none */
+    int64_t began_ms;        /* LOOKUP_ANSWER: when its first page was asked for; 0 = now */
     struct finding finding;  /* ANSWER, LOOKUP_ANSWER, EVIDENCE */
     enum reason hold_reason; /* HOLD */
     int64_t hold_until_ms;
@@ -82,6 +83,9 @@ struct step_effects {
 enum err_code step(struct operation *op, const struct tool *tool, const struct step_input *in,
                    struct step_effects *effects, struct err *err);
 
+/* Whether the provider will still know our key when a re-send that leaves now has arrived: the attempt's whole time-out
+ * must lie within the key's retention. True for tools that are not idempotent by key. */
+bool step_key_lasts(const struct operation *op, const struct tool *tool, int64_t now_ms);
 /* Whether an automatic re-send of this unknown operation is provably harmless now (design 6). */
 bool step_may_resend(const struct operation *op, const struct tool *tool, int64_t now_ms);
 

@@ -77,7 +77,7 @@ struct retry_policy {
 struct reconcile_policy {
     enum strategy strategies[STRATEGIES_MAX];
     unsigned strategy_count;
-    int64_t settle_ms;     /* absent proves nothing earlier than this after the last attempt */
+    int64_t settle_ms;     /* absent proves nothing earlier than this after the end of the last attempt */
     unsigned absent_times; /* consecutive absent answers that prove absence */
     int64_t interval_ms;   /* between look-ups at first; doubles up to interval_max_ms */
     int64_t interval_max_ms;

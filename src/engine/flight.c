@@ -334,8 +334,8 @@ static void reload_done(struct ledger_request *request)
         flight_free(flight);
         return;
     }
+    /* has_finding stays until the commit: when somebody moves the row once more, the evidence is tried again. */
     struct step_input in = {.kind = STEP_EVIDENCE, .attempt = flight->attempt.number, .finding = flight->finding};
-    flight->has_finding = false;
     flight->row_count = 0;
     add_row(flight, &flight->attempt);
     flight_step(flight, &in, AFTER_GO_ON, NULL);
@@ -386,12 +386,39 @@ static const struct json *arguments_of(struct flight *flight)
 
 static void answered(void *user, const struct adapter_answer *answer);
 
+static void keep_answer(struct flight *flight, const struct adapter_answer *answer);
+
+/* The commit took long, or this process was stopped meanwhile. What would leave now could outlive the lease, whose end
+ * tells others that nothing more will leave (settle counts from there), or the provider's memory of our key. */
+static bool too_late_to_send(const struct flight *flight)
+{
+    const struct operation *op = &flight->op;
+    int64_t now_ms = engine_now(flight->engine);
+    bool resend = op->unknown_since_ms != 0;
+    return now_ms + flight->tool->provider->timeout_ms > op->lease_until_ms ||
+           (resend && !step_key_lasts(op, flight->tool, now_ms));
+}
+
+static void not_sent(struct flight *flight)
+{
+    struct adapter_answer answer = {.outcome = OUTCOME_NOT_SENT,
+                                    .detail = "the lease or the key would have ended first"};
+    release_slot(flight);
+    keep_answer(flight, &answer);
+    struct step_input in = {.kind = STEP_ANSWER, .attempt = flight->attempt.number, .finding = flight->finding};
+    flight_step(flight, &in, AFTER_GO_ON, NULL);
+}
+
 void flight_send(struct flight *flight)
 {
     struct engine *engine = flight->engine;
     const struct operation *op = &flight->op;
     if (engine->cut) { /* the row says dispatched: the next start finds out */
         flight_free(flight);
+        return;
+    }
+    if (flight->attempt.kind == ATTEMPT_CALL && too_late_to_send(flight)) {
+        not_sent(flight);
         return;
     }
     struct adapter_call call = {
@@ -470,6 +497,7 @@ static void answered(void *user, const struct adapter_answer *answer)
     struct step_input in = {
         .kind = flight->attempt.kind == ATTEMPT_CALL ? STEP_ANSWER : STEP_LOOKUP_ANSWER,
         .attempt = flight->attempt.number,
+        .began_ms = flight->lookup_began_ms,
         .finding = flight->finding,
     };
     struct route *route = flight->route;
@@ -549,6 +577,7 @@ static void want_lookup(struct flight *flight)
     if (!take_slot(flight, false))
         return;
     flight_begin_attempt(flight, ATTEMPT_LOOKUP);
+    flight->lookup_began_ms = flight->attempt.started_ms;
     add_row(flight, &flight->attempt);
     struct step_input in = {.kind = STEP_LOOKUP_BEGIN, .attempt = flight->attempt.number};
     flight_step(flight, &in, AFTER_SEND, NULL);

@@ -163,13 +163,13 @@ static void test_weak_is_never_resent(void **state)
     world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
     assert_int_equal(fix->world.sent[1].kind, ATTEMPT_LOOKUP);
     world_answer(&fix->world, 1, OUTCOME_ABSENT, NULL); /* before settle: counts nothing */
-    for (size_t i = 2; fix->world.now_ms < 1800000000000 + 20000 && fix->a.count == 0; i++) {
-        world_advance(&fix->world, 10000);
-        assert_int_equal(fix->world.sent[i].kind, ATTEMPT_LOOKUP);
-        world_answer(&fix->world, i, OUTCOME_ABSENT, NULL);
+    for (size_t i = 2; fix->world.now_ms < 1800000000000 + 20000 && fix->a.count == 0;) {
+        world_advance(&fix->world, 1000);
+        if (i < fix->world.sent_count)
+            world_answer(&fix->world, i++, OUTCOME_ABSENT, NULL);
     }
     assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 1);
-    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_LOOKUP), 3);
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_LOOKUP), 5); /* after 0 1 3 7 15 s; from 5 s on they count */
     check_row(fix, fix->world.sent[0].operation, STATE_FAILED_PERMANENT, REASON_ABSENT);
 }
 
@@ -493,6 +493,138 @@ static void test_key_retention_bounds_resends(void **state)
     assert_int_equal(fix->world.sent[1].kind, ATTEMPT_LOOKUP); /* too old to be sent again */
     world_answer(&fix->world, 1, OUTCOME_FOUND, "re_1");
     assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 1);
+}
+
+/* The key must outlive the whole re-sent request, not only its beginning. */
+static void test_no_resend_that_may_arrive_after_the_retention(void **state)
+{
+    struct fix *fix = *state;
+    fix->provider.key_retention_ms = 15000; /* a request takes up to 10000 */
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    world_advance(&fix->world, 6000);
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
+    world_advance(&fix->world, 2000);
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 1);
+    assert_int_equal(fix->world.sent[1].kind, ATTEMPT_LOOKUP);
+    world_answer(&fix->world, 1, OUTCOME_FOUND, "re_1");
+    check_row(fix, fix->a.op.id, STATE_COMPLETED_SUCCESS, REASON_RECONCILED);
+}
+
+/* ---- what the protocol model found (test/model) ---- */
+
+/* The process stands still between the commit and the request: by then another gateway may have taken over. */
+static void test_nothing_leaves_after_the_lease(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    struct engine_call call = {.tool = "mail", .wait_ms = -1, .call = {.idempotency_key = "k1"}};
+    world_request(&fix->world, &call, ARGUMENTS, &fix->a);
+    fix->world.now_ms += 30001; /* of the lease of 40000 not the request's 10000 are left */
+    for (int i = 0; i < 4; i++)
+        ledger_poll(fix->world.ledger); /* without the engine's own timers */
+    assert_int_equal(fix->world.sent_count, 0);
+    world_advance(&fix->world, 5000);
+    assert_int_equal(fix->world.sent_count, 1); /* proven not sent: tried again */
+    world_answer(&fix->world, 0, OUTCOME_SUCCESS, "m_1");
+    assert_int_equal(fix->a.op.state, STATE_COMPLETED_SUCCESS);
+    assert_int_equal(fix->a.op.attempts, 1);
+}
+
+/* settle is counted from the moment at which the request may last have left, not from when it was recorded. */
+static void test_settle_counts_from_the_end_of_the_attempt(void **state)
+{
+    struct fix *fix = *state;
+    fix->weak.reconcile.absent_times = 1;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    world_advance(&fix->world, 10000); /* longer than settle */
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
+    world_answer(&fix->world, 1, OUTCOME_ABSENT, NULL);
+    check_row(fix, fix->world.sent[0].operation, STATE_UNKNOWN_OUTCOME, REASON_TIMEOUT);
+}
+
+/* An answer is as old as its question: asked before settle was over, it proves nothing after. */
+static void test_absence_is_judged_by_when_it_was_asked(void **state)
+{
+    struct fix *fix = *state;
+    fix->weak.reconcile.absent_times = 1;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
+    world_advance(&fix->world, 6000);
+    world_answer(&fix->world, 1, OUTCOME_ABSENT, NULL);
+    check_row(fix, fix->world.sent[0].operation, STATE_UNKNOWN_OUTCOME, REASON_TIMEOUT);
+    world_advance(&fix->world, 1000);
+    world_answer(&fix->world, 2, OUTCOME_ABSENT, NULL);
+    check_row(fix, fix->world.sent[0].operation, STATE_FAILED_PERMANENT, REASON_ABSENT);
+}
+
+/* Another gateway claims the row whose lease has ended, as PostgreSQL ledgers will see it. */
+static void claim_by_another(struct fix *fix)
+{
+    struct arena arena;
+    arena_init(&arena);
+    fix->world.now_ms += 60000;
+    struct ledger_request claim = {
+        .command = LEDGER_CLAIM_DUE,
+        .arena = &arena,
+        .claim = {.owner = "gw_2", .now_ms = fix->world.now_ms, .lease_ms = 60000, .limit = 10},
+    };
+    assert_int_equal(ledger_call(fix->world.ledger, &claim), 0);
+    assert_int_equal(claim.claim.count, 1);
+    arena_release(&arena);
+}
+
+static void answer_without_polling(struct fix *fix, size_t index)
+{
+    struct adapter_answer answer = {.outcome = OUTCOME_SUCCESS, .external_id = "m_1", .result = STR("{}")};
+    fix->world.sent[index].open = false;
+    fix->world.sent[index].done(fix->world.sent[index].user, &answer);
+}
+
+static void test_late_answer_ends_a_claimed_row(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    claim_by_another(fix); /* which has not yet moved it to unknown_outcome */
+    answer_without_polling(fix, 0);
+    for (int i = 0; i < 6; i++)
+        ledger_poll(fix->world.ledger);
+    check_row(fix, fix->world.sent[0].operation, STATE_COMPLETED_SUCCESS, REASON_RECONCILED);
+    assert_int_equal(fix->a.count, 1);
+}
+
+static void nothing(struct ledger_request *request)
+{
+    (void)request;
+}
+
+static void test_evidence_survives_a_second_move(void **state)
+{
+    struct fix *fix = *state;
+    struct arena arena;
+    arena_init(&arena);
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    claim_by_another(fix);
+    struct operation moved = *world_row(&fix->world, &arena, fix->world.sent[0].operation);
+    answer_without_polling(fix, 0);
+    ledger_poll(fix->world.ledger); /* the fence refuses the answer; the row is asked for … */
+    moved.rev++;
+    moved.state = STATE_UNKNOWN_OUTCOME;
+    moved.reason = REASON_LEASE_LOST;
+    moved.unknown_since_ms = fix->world.now_ms;
+    moved.owner = NULL;
+    moved.lease_until_ms = moved.wake_at_ms = 0;
+    struct ledger_request request = {
+        .command = LEDGER_TRANSITION, .arena = &arena, .done = nothing, .transition = {.op = &moved, .fence = "gw_2"}};
+    assert_int_equal(ledger_call(fix->world.ledger, &request), 0); /* … and moved before the evidence is committed */
+    for (int i = 0; i < 6; i++)
+        ledger_poll(fix->world.ledger);
+    check_row(fix, fix->world.sent[0].operation, STATE_COMPLETED_SUCCESS, REASON_RECONCILED);
+    arena_release(&arena);
 }
 
 static void test_decisions(void **state)
@@ -895,6 +1027,12 @@ int main(void)
         TEST(test_wait_ends_first),
         TEST(test_scheduled),
         TEST(test_key_retention_bounds_resends),
+        TEST(test_no_resend_that_may_arrive_after_the_retention),
+        TEST(test_nothing_leaves_after_the_lease),
+        TEST(test_settle_counts_from_the_end_of_the_attempt),
+        TEST(test_absence_is_judged_by_when_it_was_asked),
+        TEST(test_late_answer_ends_a_claimed_row),
+        TEST(test_evidence_survives_a_second_move),
         TEST(test_decisions),
         TEST(test_operator_allows_retry),
         TEST(test_retry_of_closed_opens_version),
