@@ -12,8 +12,11 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define BATCH_MAX       512 /* as the SQLite ledger's */
-#define ROLLS_PER_BATCH 16
+#define BATCH_MAX 512 /* as the SQLite ledger's */
+/* What befalls a batch is decided by when it is, not by how many came before: leaving out an intent leaves the ledger's
+ * behaviour towards the others as it was. Faults happen to the first batch of a window at most. */
+#define WINDOW_MS        50
+#define ROLLS_PER_WINDOW 16
 
 struct entry {
     struct ledger_request *request;
@@ -32,7 +35,7 @@ struct store {
     struct sim *sim;
     struct gateway *gateway;
     struct dice dice;
-    uint32_t batches;
+    uint32_t slow_window, fault_window; /* the last ones in which faults were rolled for, + 1 */
     struct entries waiting, batch, finished;
     struct sim_event commit, answer;
     int64_t answer_at_ms, outage_until_ms;
@@ -199,16 +202,27 @@ static void give_back(struct store *store)
     store->batch.count = 0;
 }
 
+/* Dice at the window's place; true when it is the first time in this window. */
+static bool window_dice(struct store *store, struct dice *dice, uint32_t *last)
+{
+    uint32_t window = (uint32_t)((store->sim->now_ms - SIM_START_MS) / WINDOW_MS);
+    bool first = *last != window + 1;
+    *last = window + 1;
+    *dice = store->dice;
+    dice->index = window * ROLLS_PER_WINDOW;
+    return first;
+}
+
 static void plan_commit(struct store *store)
 {
     if (store->commit.place || store->waiting.count == 0)
         return;
-    struct dice dice = store->dice;
-    dice.index = store->batches++ * ROLLS_PER_BATCH;
+    struct dice dice;
+    bool first = window_dice(store, &dice, &store->slow_window);
     int64_t takes = roll_between(&dice, 0, 3), slow = roll_between(&dice, 20, 3000),
             very = roll_between(&dice, 3000, 60000);
     bool long_one = roll(&dice, 8) == 0;
-    if (roll_fault(&dice, SIM_LEDGER_SLOW, 10)) {
+    if (first && roll_fault(&dice, SIM_LEDGER_SLOW, 10)) {
         takes = long_one ? very : slow;
         sim_say(store->sim, gateway_name(store->gateway), "the ledger takes %lld ms", (long long)takes);
     }
@@ -224,18 +238,20 @@ static void plan_answer(struct store *store, int64_t way_ms)
     schedule_at(store->sim, &store->answer, at);
 }
 
-/* What becomes of this batch. Every one takes its rolls from places of its own. */
+/* What becomes of this batch. */
 static void run_commit(struct sim *sim, struct sim_event *event)
 {
     struct store *store = (struct store *)((char *)event - offsetof(struct store, commit));
     struct gateway *gateway = store->gateway;
-    struct dice dice = store->dice;
-    dice.index = (store->batches - 1) * ROLLS_PER_BATCH + ROLLS_PER_BATCH / 2;
+    struct dice dice;
+    bool first = window_dice(store, &dice, &store->fault_window);
+    dice.index += ROLLS_PER_WINDOW / 2;
     int64_t way = roll_between(&dice, 0, 2), outage = roll_between(&dice, 1, 8000);
     bool written = roll(&dice, 2) == 0;
     uint64_t part = roll(&dice, BATCH_MAX);
-    bool unknown = roll_fault(&dice, SIM_LEDGER_UNKNOWN, 3), torn = roll_fault(&dice, SIM_LEDGER_TORN, 3),
-         lost = roll_fault(&dice, SIM_LEDGER_LOST, 6);
+    bool unknown = first && roll_fault(&dice, SIM_LEDGER_UNKNOWN, 3);
+    bool torn = first && roll_fault(&dice, SIM_LEDGER_TORN, 3);
+    bool lost = first && roll_fault(&dice, SIM_LEDGER_LOST, 6);
     take_batch(store);
     size_t count = store->batch.count;
     if (unknown || torn) {
