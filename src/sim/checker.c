@@ -145,7 +145,7 @@ void checker_sending(struct sim *sim, struct gateway *gateway, const struct mess
     }
     if (try->sent)
         sim_violated(sim, "5.2 one request per attempt row: %s of %s is sent again", try->id, row->id);
-    if (try->outcome != OUTCOME_OPEN)
+    if (try->outcome != OUTCOME_OPEN && try->kind == ATTEMPT_CALL)
         sim_violated(sim, "5.1 an attempt that has ended (%s) is sent: %s of %s", outcome_name(try->outcome), try->id,
                      row->id);
     if (message->kind == ATTEMPT_CALL && row->state != STATE_DISPATCHED)

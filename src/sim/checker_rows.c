@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define MISSING_TOOL_MS 60000 /* after which it is looked again whether a reload has brought a tool back */
+
 /* ---- who commits (15: leases) ---- */
 
 /* The incarnation that this command shows, NULL when it shows none. */
@@ -281,8 +283,9 @@ static void check_success(struct checker_model *model, const struct check_row *r
                      row->id, row->intent);
     if (check_excused(model, row))
         return;
-    bool known = row->effects > 2 || strcmp(row->external_id, row->effect_ids[0]) == 0 ||
-                 strcmp(row->external_id, row->effect_ids[1]) == 0;
+    /* several objects: which of them is ours is for a person to say, there is an incident */
+    bool known = row->effects > 2 || row->incidents & 1u << INCIDENT_DUPLICATE_EFFECT ||
+                 strcmp(row->external_id, row->effect_ids[0]) == 0 || strcmp(row->external_id, row->effect_ids[1]) == 0;
     if (row->effects == 0 || !known)
         sim_violated(model->sim, "5.4 success means an effect: %s (intent %u) names %s, the provider has %u (%s)",
                      row->id, row->intent, row->external_id, row->effects, row->effect_ids[0]);
@@ -366,7 +369,8 @@ static void begin_watch(struct checker_model *model, struct check_row *row, enum
     int64_t first = row->completed_ms + row->tool->reconcile.watch_ms[0];
     row->closed_absent_ms = row->completed_ms;
     row->closed_tries = row->last_try ? row->last_try->number : 0;
-    if (row->wake_at_ms == 0 || row->wake_at_ms > first)
+    bool late = row->wake_at_ms > first && row->wake_at_ms > row->completed_ms + MISSING_TOOL_MS;
+    if (row->wake_at_ms == 0 || late)
         sim_violated(
             model->sim,
             "7.3 late-landing watch: %s (intent %u) closed as absent, to be looked at in %lld ms, wakes in %lld",
@@ -473,7 +477,8 @@ static bool joins(const struct operation *op, const struct tool *tool, const str
 {
     if (!digest_equal(&op->fingerprint, &other->fingerprint))
         return false;
-    bool in_window = tool && other->completed_ms && op->created_ms - other->completed_ms < tool->repeat_window_ms;
+    bool in_window = tool && tool->repeat_window_ms > 0 && other->completed_ms &&
+                     op->created_ms - other->completed_ms < tool->repeat_window_ms;
     bool untold = other->key_source == KEY_SOURCE_REPEAT && !other->delivered;
     bool open = !other->dropped && (!state_terminal(other->state) || untold);
     if (open && !op->run)
