@@ -513,7 +513,7 @@ def test_S88_a_tool_error_is_not_success(world, provider):
 @pytest.mark.parametrize("fault, effects", [("error_200", 1), ("error_200_not_committed", 0)])
 def test_S88_an_error_in_a_200_is_not_success(world, provider, fault, effects):
     """The transport succeeded, the tool did not, and whether there is an effect is a third thing."""
-    onced = world.onced({"pay": registry.refund(keyed=False, look=False, response={"external_id": "/id", "error_when": ".errors"})})
+    onced = world.onced({"pay": registry.refund(keyed=False, look=False, response={"error_when": ".errors"})})
     provider.script(fault)
     answer = onced.call("pay", REFUND)
     assert answer["http_status"] == 200 and answer.state == "unknown_outcome" and answer["result"] is None, answer
