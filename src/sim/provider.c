@@ -165,10 +165,12 @@ static void store(struct sim *sim, struct record *record, const struct provider_
     record->stored_ms = sim->now_ms;
 }
 
-/* Visible at once, or by the fault up to land_ms. Effects that break the contract show up at once. */
+/* Visible at once, or by the fault within settle of the effect, and of the attempt's end. */
 static int64_t visible_from(const struct message *message, int64_t made_ms, struct dice *dice)
 {
-    int64_t room = message->land_ms - made_ms;
+    int64_t within = message->tool->reconcile.settle_ms - SIM_CLOCK_SPREAD_MS, room = message->land_ms - made_ms;
+    if (room > within)
+        room = within;
     int64_t lag = roll_between(dice, 0, room > 0 ? room : 0);
     return roll_fault(dice, SIM_LOOKUP_LAGS, 50) ? made_ms + lag : made_ms;
 }
