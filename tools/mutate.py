@@ -16,6 +16,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -97,18 +98,33 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def run(command: list[str], cwd: str, env: dict[str, str], seconds: float) -> tuple[int | None, str]:
-    """Exit status (None: took too long) and output. What the program started ends with it."""
+def run(command: list[str], cwd: str, env: dict[str, str], seconds: float, first: bool) -> tuple[int | None, str]:
+    """Exit status (None: took too long) and output. first: ends with the first test that fails. What the program started ends
+    with it."""
     process = subprocess.Popen(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
                                preexec_fn=limit_memory)
-    try:
-        output, _ = process.communicate(timeout=seconds)
-        return process.returncode, output
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
-        output, _ = process.communicate()
-        return None, output
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        os.killpg(process.pid, signal.SIGKILL)
+
+    timer = threading.Timer(seconds, end)
+    timer.start()
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if first and FAILED.match(line):
+            os.killpg(process.pid, signal.SIGKILL)
+            break
+    process.stdout.close()
+    status = process.wait()
+    timer.cancel()
+    return None if late.is_set() else status, "".join(lines)
+
+
+FAILED = re.compile(r"^\[ *(FAILED|ERROR) *\] (?!-|\d+ test)\S+$")
 
 
 def failed_tests(output: str) -> list[str]:
@@ -129,12 +145,14 @@ class Program:
         self.path = os.path.relpath(test["cmd"][0], build)
         self.name = os.path.basename(self.path)
         self.args: list[str] = test["cmd"][1:]
+        self.leaves_files = "contract" in self.path  # when it is killed
         self.seconds = 0.0  # of the sound sources
 
-    def run(self, tree: "Tree") -> list[str]:
-        """Which tests fail; empty: all is well."""
+    def run(self, tree: "Tree", first: bool = False) -> list[str]:
+        """Which tests fail; empty: all is well. first: one is enough."""
         env = dict(os.environ, ONCED_SOURCE=tree.path, CMOCKA_MESSAGE_OUTPUT="STDOUT", MALLOC_ARENA_MAX="2")
-        status, output = run([os.path.join(tree.build, self.path), *self.args], tree.build, env, HANG_SECONDS)
+        status, output = run([os.path.join(tree.build, self.path), *self.args], tree.build, env, HANG_SECONDS,
+                             first and not self.leaves_files)
         if status == 0:
             return []
         failed = failed_tests(output)
@@ -228,9 +246,9 @@ def try_programs(tree: Tree, rule: Rule, programs: list[Program], every: bool, r
             errors = [line for line in words.splitlines() if "error" in line] or words.splitlines()[-3:]
             result.error = "does not compile: " + " ".join(errors[:2])
             return
-        failed = program.run(tree)
+        failed = program.run(tree, not every)
         if failed and "(time-out)" not in failed[0]:
-            again = program.run(tree)
+            again = program.run(tree, not every)
             failed = [name for name in failed if name in again]
         result.caught += failed
         if failed and not every:
@@ -266,14 +284,20 @@ def show(result: Result, every: bool) -> None:
 # ---- the whole ----
 
 
-def baseline(tree: Tree, programs: list[Program]) -> None:
+def baseline(trees: list[Tree], programs: list[Program]) -> None:
     """The sound sources: everything must pass, and tells how long it takes."""
-    for program in programs:
+
+    def one(program: Program, tree: Tree) -> list[str]:
         start = time.monotonic()
         failed = program.run(tree)
         program.seconds = time.monotonic() - start
-        if failed:
-            raise ListError(f"without any mutation: {', '.join(failed)}")
+        return failed
+
+    with concurrent.futures.ThreadPoolExecutor(len(trees)) as pool:
+        runs = [pool.submit(one, program, trees[n % len(trees)]) for n, program in enumerate(programs)]
+    failed = [name for run in runs for name in run.result()]
+    if failed:
+        raise ListError(f"tests fail without any mutation: {', '.join(failed)}")
 
 
 def work_through(trees: list[Tree], rules: list[Rule], check, every: bool) -> list[Result]:
@@ -302,7 +326,7 @@ def check_with_tests(trees: list[Tree], rules: list[Rule], every: bool) -> list[
         words = tree.ninja([program.path for program in programs])
         if words:
             raise ListError(f"the sound sources do not compile:\n{words}")
-    baseline(trees[0], programs)
+    baseline(trees, programs)
     print(f"{len(programs)} test programs pass without mutation\n", flush=True)
     return work_through(trees, rules, lambda tree, rule, result: try_programs(tree, rule, programs, every, result), every)
 
