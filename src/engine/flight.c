@@ -149,13 +149,34 @@ static void add_row(struct flight *flight, const struct attempt *attempt)
     flight->rows[flight->row_count++] = *attempt;
 }
 
-static void prepare_change(struct flight *flight, const struct step_effects *effects)
+/* People's decisions and late evidence go over a lease: whoever holds it loses its compare-and-set then. All else moves
+ * what is ours, or what nobody holds. */
+static bool goes_over_leases(enum step_kind kind)
+{
+    switch (kind) {
+    case STEP_RESOLVE:
+    case STEP_RETRY:
+    case STEP_CANCEL:
+    case STEP_EVIDENCE: return true;
+    case STEP_DISPATCH:
+    case STEP_HOLD:
+    case STEP_ANSWER:
+    case STEP_LOOKUP_BEGIN:
+    case STEP_LOOKUP_ANSWER:
+    case STEP_WAKE:
+    case STEP_OWNER_GONE: break;
+    }
+    return false;
+}
+
+static void prepare_change(struct flight *flight, enum step_kind kind, const struct step_effects *effects)
 {
     struct engine *engine = flight->engine;
     struct ledger_transition *change = &flight->request.transition;
     *change = (struct ledger_transition){
         .op = &flight->op,
         .fence = flight->owned ? engine->incarnation : NULL,
+        .unheld = !flight->owned && !goes_over_leases(kind),
     };
     for (size_t i = 0; i < effects->event_count; i++) {
         struct event *event = &change->events[change->event_count++];
@@ -222,7 +243,7 @@ enum err_code flight_step(struct flight *flight, struct step_input *in, enum aft
     assert(effects.changed);
     drop_large_result(flight);
     own_texts(flight);
-    prepare_change(flight, &effects);
+    prepare_change(flight, in->kind, &effects);
     commit(flight, after);
     return ERR_NONE;
 }
@@ -619,7 +640,7 @@ void flight_wake(struct flight *flight)
             flight->op.rev++;
             flight->op.updated_ms = flight->op.wake_at_ms = in.now_ms;
         }
-        prepare_change(flight, &effects);
+        prepare_change(flight, STEP_WAKE, &effects);
         commit(flight, AFTER_GO_ON);
         return;
     }

@@ -47,11 +47,13 @@ struct ledger_admit {
 #define LEDGER_CHANGE_INCIDENTS_MAX 2
 
 /* Compare-and-set: writes all life fields of op (not delivered / orphaned; orphaned is cleared when the new state is
- * terminal) if the stored rev is op->rev - 1 and, when fence is not NULL, the stored owner equals fence. Else
+ * terminal) if the stored rev is op->rev - 1 and, when fence is not NULL, the stored owner equals fence, or, with
+ * unheld, there is none (a claim does not raise rev). Else
  * ERR_STALE, ERR_NOT_FOUND when there is no such row. Attempts are inserted or, when the id exists, updated. */
 struct ledger_transition {
     const struct operation *op; /* in: the new row, rev already raised by one */
-    const char *fence;          /* in: incarnation that must hold the row, NULL = no check */
+    const char *fence;          /* in: incarnation that must hold the row, NULL = no check … */
+    bool unheld;                /* … but, with this, that nobody may hold it */
     struct event events[LEDGER_CHANGE_EVENTS_MAX];
     size_t event_count;
     struct attempt attempts[LEDGER_CHANGE_ATTEMPTS_MAX];

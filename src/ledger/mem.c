@@ -260,6 +260,8 @@ static enum err_code check_change(const struct ledger_transition *change, const 
                        (long long)row->op->rev, (long long)op->rev - 1);
     if (change->fence && !text_equal(change->fence, row->op->owner))
         return err_set(err, ERR_STALE, "%s is no longer held by %s", op->id, change->fence);
+    if (change->unheld && row->op->owner)
+        return err_set(err, ERR_STALE, "%s is held by %s now", op->id, row->op->owner);
     return ERR_NONE;
 }
 

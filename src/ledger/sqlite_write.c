@@ -282,14 +282,20 @@ enum err_code store_admit(struct store *store, struct ledger_request *request)
 /* What compare-and-set and counters need of a row. */
 struct life {
     int64_t n, rev;
-    bool owned; /* by the fence, or no fence was given */
+    bool owned; /* as the change demands */
     enum state state;
     bool orphaned, delivered;
     int64_t unknown_since_ms;
 };
 
-static enum err_code read_life(struct store *store, const char *id, const char *fence, bool *found, struct life *life,
-                               struct err *err)
+static bool held_as_demanded(const struct ledger_transition *change, const char *owner)
+{
+    return change->fence ? text_equal(change->fence, owner) : !(change->unheld && owner);
+}
+
+/* change NULL: nothing is demanded of the owner. */
+static enum err_code read_life(struct store *store, const char *id, const struct ledger_transition *change, bool *found,
+                               struct life *life, struct err *err)
 {
     sqlite3_stmt *row = store_prepare(store, SQL_LIFE_BY_ID, err);
     if (!row)
@@ -302,7 +308,7 @@ static enum err_code read_life(struct store *store, const char *id, const char *
     *life = (struct life){
         .n = sqlite3_column_int64(row, 0),
         .rev = sqlite3_column_int64(row, 1),
-        .owned = !fence || text_equal(fence, (const char *)sqlite3_column_text(row, 2)),
+        .owned = !change || held_as_demanded(change, (const char *)sqlite3_column_text(row, 2)),
         .state = state < 0 ? STATE_PLANNED : (enum state)state,
         .orphaned = sqlite3_column_int(row, 4) != 0,
         .delivered = sqlite3_column_int(row, 5) != 0,
@@ -322,7 +328,8 @@ static enum err_code check_change(const struct ledger_transition *change, bool f
         return err_set(err, ERR_STALE, "%s is at version %lld, the change was made for version %lld", op->id,
                        (long long)life->rev, (long long)op->rev - 1);
     if (!life->owned)
-        return err_set(err, ERR_STALE, "%s is no longer held by %s", op->id, change->fence);
+        return change->fence ? err_set(err, ERR_STALE, "%s is no longer held by %s", op->id, change->fence)
+                             : err_set(err, ERR_STALE, "%s is held by somebody else now", op->id);
     return ERR_NONE;
 }
 
@@ -374,6 +381,8 @@ static enum err_code write_life_at_once(struct store *store, const struct ledger
     const struct operation *op = change->op;
     bool nothing_in_doubt;
     *done = false;
+    if (change->unheld)
+        return ERR_NONE;
     if (doubts_empty(store, &nothing_in_doubt, err))
         return err->code;
     if (!nothing_in_doubt || change->event_count == 0 || operation_in_doubt(op->state, false, op->unknown_since_ms))
@@ -402,7 +411,7 @@ static enum err_code write_life_checked(struct store *store, const struct ledger
                                         struct err *err)
 {
     bool found;
-    if (read_life(store, change->op->id, change->fence, &found, life, err) || check_change(change, found, life, err))
+    if (read_life(store, change->op->id, change, &found, life, err) || check_change(change, found, life, err))
         return err->code;
     return write_life(store, change->op, life, err);
 }

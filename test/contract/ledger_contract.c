@@ -376,6 +376,29 @@ static void fences_hold(void **state)
     assert_int_equal(call(world, request), ERR_STALE);
 }
 
+/* A claim does not raise the version: what moves a row that nobody held must not move one that was claimed since. */
+static void claimed_rows_are_not_free(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    op->wake_at_ms = world->now_ms;
+    admit(world, op);
+    struct ledger_request *claim = make_request(world, LEDGER_CLAIM_DUE);
+    claim->claim = (struct ledger_claim){
+        .owner = OTHER_OWNER, .now_ms = world->now_ms + 1, .lease_ms = 1000, .limit = LEDGER_CLAIM_MAX};
+    assert_int_equal(call(world, claim), 0);
+    assert_int_equal(claim->claim.count, 1);
+    struct operation free_one = *op;
+    struct ledger_request *request = make_transition(world, &free_one, STATE_DISPATCHED);
+    request->transition.unheld = true;
+    assert_int_equal(call(world, request), ERR_STALE);
+    request->transition.unheld = false;
+    assert_int_equal(call(world, request), 0);
+    request = make_transition(world, &free_one, STATE_COMPLETED_SUCCESS);
+    request->transition.unheld = true; /* it was given back */
+    assert_int_equal(call(world, request), 0);
+}
+
 static struct operation *full_operation(struct world *world)
 {
     struct operation *op = make_operation(world, "refund", "k", 1);
@@ -729,6 +752,7 @@ static const struct CMUnitTest decisions[] = {
     CONTRACT_TEST(dry_runs_insert_nothing),
     CONTRACT_TEST(transitions_compare_and_set),
     CONTRACT_TEST(fences_hold),
+    CONTRACT_TEST(claimed_rows_are_not_free),
     CONTRACT_TEST(every_field_is_kept),
     CONTRACT_TEST(claims_open_rows_first_and_oldest),
     CONTRACT_TEST(s69_lease_ends_on_the_millisecond),
