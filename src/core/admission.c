@@ -157,6 +157,20 @@ static bool repeat_names_ours(const struct admission *admission, const struct op
            (admission->share_with_tenant || text_equal(named->principal, op->principal));
 }
 
+/* The same when the named one's row is gone. A tombstone does not keep what a repeat was a repeat of, so along a chain
+ * of repeats equal arguments stand in for the base key. */
+static bool repeat_names_our_stone(const struct admission *admission, const struct tombstone *named)
+{
+    const struct operation *op = admission->op;
+    bool own = text_equal(named->principal, op->principal);
+    bool same = named->key_source == op->key_source && digest_equal(&named->fingerprint, &op->fingerprint);
+    if (!text_equal(named->tool, op->tool))
+        return false;
+    if (op->key_source == KEY_SOURCE_REPEAT)
+        return own && same;
+    return (same || digest_equal(&named->key_hash, &op->base_hash)) && (admission->share_with_tenant || own);
+}
+
 /* Repeat rule 2.2.5: finished operations are joined while undelivered or within the window. */
 bool admission_joins(const struct admission *admission, const struct operation *other, int64_t now_ms)
 {
@@ -187,9 +201,10 @@ struct admission_result admission_decide(struct admission *admission, const stru
 {
     const struct operation *op = admission->op;
     if (op->repeat_of) {
-        if (!repeat_names_ours(admission, facts->named))
+        if (facts->named_stone ? !repeat_names_our_stone(admission, facts->named_stone)
+                               : !repeat_names_ours(admission, facts->named))
             return verdict(VERDICT_REPEAT_UNKNOWN, NULL);
-        if (!state_terminal(facts->named->state))
+        if (facts->named && !state_terminal(facts->named->state))
             return verdict(VERDICT_REPEAT_OPEN, facts->named);
     }
     if (facts->by_key)

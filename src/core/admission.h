@@ -24,9 +24,10 @@ struct admission {
 };
 
 struct admission_facts {
-    const struct operation *by_key;    /* highest key_version under (tenant, tool, key_hash), or NULL */
-    const struct tombstone *tombstone; /* the same when only a tombstone is left */
-    const struct operation *named;     /* the operation that repeat_of names in this tenant, or NULL */
+    const struct operation *by_key;      /* highest key_version under (tenant, tool, key_hash), or NULL */
+    const struct tombstone *tombstone;   /* the same when only a tombstone is left */
+    const struct operation *named;       /* the operation that repeat_of names in this tenant, or NULL */
+    const struct tombstone *named_stone; /* the same when only its tombstone is left */
     /* newest first: same tenant, tool, principal, fingerprint. Asked for only when admission_wants_repeats() */
     const struct operation *repeats[ADMISSION_CANDIDATES_MAX];
     size_t repeat_count;

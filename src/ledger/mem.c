@@ -207,13 +207,25 @@ static bool same_caller(const struct operation *a, const struct operation *b)
     return text_equal(a->tool, b->tool) && text_equal(a->principal, b->principal) && text_equal(a->tenant, b->tenant);
 }
 
+static const struct tombstone *find_stone(const struct mem_ledger *ledger, const char *operation)
+{
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (const struct mem_stone *stone = ledger->stones[i]; stone; stone = stone->next_key)
+            if (strcmp(stone->tombstone.operation, operation) == 0)
+                return &stone->tombstone;
+    return NULL;
+}
+
 static void gather(const struct mem_ledger *ledger, const struct admission *admission, struct admission_facts *facts)
 {
     const struct operation *op = admission->op;
     newest_by_key(ledger, &op->key_hash, op->tenant, op->tool, &facts->by_key, &facts->tombstone);
     const struct mem_row *named = op->repeat_of ? find_row(ledger, op->repeat_of) : NULL;
+    const struct tombstone *stone = op->repeat_of && !named ? find_stone(ledger, op->repeat_of) : NULL;
     if (named && text_equal(named->op->tenant, op->tenant))
         facts->named = named->op;
+    if (stone && text_equal(stone->tenant, op->tenant))
+        facts->named_stone = stone;
     if (admission_wants_repeats(admission)) {
         const struct mem_row *row = ledger->by_call[bucket(&op->fingerprint)];
         for (; row && facts->repeat_count < ADMISSION_CANDIDATES_MAX; row = row->next_call)
@@ -448,15 +460,6 @@ static enum err_code expire(struct mem_ledger *ledger, struct ledger_request *re
 }
 
 /* ---- queries ---- */
-
-static const struct tombstone *find_stone(const struct mem_ledger *ledger, const char *operation)
-{
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (const struct mem_stone *stone = ledger->stones[i]; stone; stone = stone->next_key)
-            if (strcmp(stone->tombstone.operation, operation) == 0)
-                return &stone->tombstone;
-    return NULL;
-}
 
 static struct incident copy_incident(struct arena *arena, const struct incident *incident)
 {

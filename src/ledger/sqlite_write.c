@@ -142,6 +142,7 @@ static enum err_code find_named(struct store *store, const struct admission *adm
                                 struct admission_facts *facts, struct err *err)
 {
     struct operation *named;
+    struct tombstone *stone;
     sqlite3_stmt *by_id = store_prepare(store, SQL_OPERATION_BY_ID, err);
     if (!by_id)
         return err->code;
@@ -150,6 +151,13 @@ static enum err_code find_named(struct store *store, const struct admission *adm
         return err->code;
     if (named && text_equal(named->tenant, admission->op->tenant))
         facts->named = named;
+    if (named || !(by_id = store_prepare(store, SQL_TOMBSTONE_BY_ID, err)))
+        return err->code;
+    bind_text(by_id, 1, admission->op->repeat_of);
+    if (read_tombstone(store, by_id, arena, &stone, err))
+        return err->code;
+    if (stone && text_equal(stone->tenant, admission->op->tenant))
+        facts->named_stone = stone;
     return ERR_NONE;
 }
 

@@ -317,6 +317,58 @@ static void repeat_of_names_its_own(void **state)
     assert_int_equal(verdict_of(world, changed), VERDICT_REPEAT_UNKNOWN);
 }
 
+/* Also when retention has left only the tombstone: the plain call is told "known, dropped", and to repeat on purpose.
+ */
+static void repeat_of_reaches_a_tombstone(void **state)
+{
+    struct world *world = *state;
+    struct operation *first = make_operation(world, "refund", "k", 1);
+    admit(world, first);
+    move(world, first, STATE_COMPLETED_SUCCESS);
+    assert_int_equal(expire(world, first->id, first->rev), 0);
+    struct operation *again = make_operation(world, "refund", "k", 1);
+    again->repeat_of = first->id;
+    set_key(again);
+    struct operation *other_key = make_operation(world, "refund", "k2", 2);
+    other_key->repeat_of = first->id;
+    set_key(other_key);
+    struct operation *other_tool = make_operation(world, "charge", "k", 1);
+    other_tool->repeat_of = first->id;
+    set_key(other_tool);
+    struct operation *colleague = make_operation(world, "refund", "k", 1);
+    colleague->principal = "another";
+    colleague->repeat_of = first->id;
+    set_key(colleague);
+    struct operation *foreign = make_operation(world, "refund", "k", 1);
+    foreign->tenant = "other";
+    foreign->repeat_of = first->id;
+    set_key(foreign);
+    assert_int_equal(admit(world, other_key).verdict, VERDICT_REPEAT_UNKNOWN);
+    assert_int_equal(admit(world, other_tool).verdict, VERDICT_REPEAT_UNKNOWN);
+    assert_int_equal(admit(world, colleague).verdict, VERDICT_REPEAT_UNKNOWN);
+    assert_int_equal(admit(world, foreign).verdict, VERDICT_REPEAT_UNKNOWN);
+    assert_int_equal(admit(world, again).verdict, VERDICT_NEW);
+    /* along a chain of repeats */
+    move(world, again, STATE_COMPLETED_SUCCESS);
+    assert_int_equal(expire(world, again->id, again->rev), 0);
+    struct operation *third = make_operation(world, "refund", "k", 1);
+    third->repeat_of = again->id;
+    set_key(third);
+    assert_int_equal(admit(world, third).verdict, VERDICT_NEW);
+    /* without a key: the same caller's same call */
+    struct ledger_request *plain = make_repeat(world, "mail", 1, NULL);
+    struct operation *mail = plain->admit.admission.op;
+    assert_int_equal(verdict_of(world, plain), VERDICT_NEW);
+    move(world, mail, STATE_COMPLETED_SUCCESS);
+    assert_int_equal(expire(world, mail->id, mail->rev), 0);
+    struct ledger_request *changed = make_repeat(world, "mail", 2, NULL), *own = make_repeat(world, "mail", 1, NULL);
+    changed->admit.admission.op->repeat_of = own->admit.admission.op->repeat_of = mail->id;
+    set_key(changed->admit.admission.op);
+    set_key(own->admit.admission.op);
+    assert_int_equal(verdict_of(world, changed), VERDICT_REPEAT_UNKNOWN);
+    assert_int_equal(verdict_of(world, own), VERDICT_NEW);
+}
+
 static void dry_runs_insert_nothing(void **state)
 {
     struct world *world = *state;
@@ -749,6 +801,7 @@ static const struct CMUnitTest decisions[] = {
     CONTRACT_TEST(orphans_hold),
     CONTRACT_TEST(repeat_of_is_checked),
     CONTRACT_TEST(repeat_of_names_its_own),
+    CONTRACT_TEST(repeat_of_reaches_a_tombstone),
     CONTRACT_TEST(dry_runs_insert_nothing),
     CONTRACT_TEST(transitions_compare_and_set),
     CONTRACT_TEST(fences_hold),
