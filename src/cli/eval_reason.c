@@ -225,6 +225,8 @@ const char *eval_reason_one(struct arena *arena, const struct eval_result *a, si
         break;
     case KEY_SOURCE_REPEAT: one_repeat(&out, &pair); break;
     }
+    if (a->op.repeat_of && text_equal(a->op.repeat_of, b->op.repeat_of))
+        buf_add_text(&out, "; both ask for one more of the same operation, which is one more");
     if (b->answer == ANSWER_CONFLICT)
         buf_printf(&out, "; call %zu is refused as a conflict, nothing runs for it", b_number);
     else if (b->answer == ANSWER_NOT_SHARED)
