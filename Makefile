@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 60
 RELEASE = --buildtype=release -Doptimization=2 -Db_lto=true -Db_pie=true
 DEBUG_SAN = --buildtype=debugoptimized -Db_sanitize=address,undefined -Dmarks=true
 
-.PHONY: all build build-tests demo test scenarios mutate bench fuzz format format-check lint install clean
+.PHONY: all build build-tests demo test scenarios mutate model bench fuzz format format-check lint install clean
 
 all: build
 
@@ -33,6 +33,11 @@ scenarios: build-tests
 mutate:
 	@sh tools/setup.sh build test
 	@python3 tools/mutate.py $(MUTATE_ARGS)
+
+# The protocol model, every reachable state; MODEL=full takes the large configurations too
+model:
+	@sh tools/setup.sh model
+	@test/model/check.sh
 
 bench:
 	@sh tools/setup.sh build bench

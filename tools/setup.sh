@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian packages that the named parts of the project need and that are missing: tools/setup.sh PART...
-# Parts: build test lint demo bench. Says nothing when all are there. Every package is named in this file and nowhere else.
+# Parts: build test lint demo bench model. Says nothing when all are there. Every package is named in this file and nowhere else.
 #
 # "package" must be installed; "package:command" is also satisfied by a command of another origin.
 set -eu
@@ -24,8 +24,11 @@ packages_of() {
     bench)
         echo libcmocka-dev python3:python3 nginx-light:nginx wrk:wrk
         ;;
+    model)
+        echo spin:spin gcc:gcc libc6-dev
+        ;;
     *)
-        echo "tools/setup.sh: there is no part '$1'; parts: build test lint demo bench" >&2
+        echo "tools/setup.sh: there is no part '$1'; parts: build test lint demo bench model" >&2
         exit 2
         ;;
     esac

@@ -511,7 +511,26 @@ static void test_no_resend_that_may_arrive_after_the_retention(void **state)
     check_row(fix, fix->a.op.id, STATE_COMPLETED_SUCCESS, REASON_RECONCILED);
 }
 
-/* ---- what the protocol model found (test/model) ---- */
+/* Nor may it leave late: the process stands still between the commit of the re-send and the request. */
+static void test_no_resend_that_leaves_too_late(void **state)
+{
+    struct fix *fix = *state;
+    fix->provider.key_retention_ms = 15000;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
+    fix->world.now_ms += 1000;
+    engine_tick(fix->world.engine);
+    ledger_poll(fix->world.ledger); /* claimed; the re-send is on its way to the ledger */
+    fix->world.now_ms += 6000;      /* the lease would last, the key may not */
+    world_run(&fix->world);
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 1);
+    assert_int_equal(fix->world.sent[1].kind, ATTEMPT_LOOKUP);
+    world_answer(&fix->world, 1, OUTCOME_FOUND, "re_1");
+    check_row(fix, fix->world.sent[0].operation, STATE_COMPLETED_SUCCESS, REASON_RECONCILED);
+}
+
+/* ---- pauses and late answers (BUG_* of test/model) ---- */
 
 /* The process stands still between the commit and the request: by then another gateway may have taken over. */
 static void test_nothing_leaves_after_the_lease(void **state)
@@ -1029,6 +1048,7 @@ int main(void)
         TEST(test_scheduled),
         TEST(test_key_retention_bounds_resends),
         TEST(test_no_resend_that_may_arrive_after_the_retention),
+        TEST(test_no_resend_that_leaves_too_late),
         TEST(test_nothing_leaves_after_the_lease),
         TEST(test_settle_counts_from_the_end_of_the_attempt),
         TEST(test_absence_is_judged_by_when_it_was_asked),
