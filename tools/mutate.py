@@ -6,6 +6,9 @@ replaced in a private copy of the sources, the test programs are built and run u
 back. A rule that no test guards fails the check; so does one whose line is gone or whose replacement does not compile. A
 catch counts when the same test fails twice, so that a test that merely wavers guards nothing.
 
+With --simulator the rules that are marked for it are broken and only the simulator (onced simulate) looks on: its checker, not an
+assertion of the program, must see each of them within --seconds, in a run in which it finds nothing without the mutation.
+
 Without RULE all rules are tried. Exit status 0 only when each of them was caught; the last line is "N of M mutations caught".
 """
 
@@ -31,6 +34,9 @@ LEFT_OUT = ("test/e2e/", "test/fuzz/")
 MEMBERS = {"name", "design", "says", "file", "function", "before", "after", "caught_by", "historical", "simulator"}
 HANG_SECONDS = 60  # a test program that runs longer under a mutation is caught by its time-out
 MEMORY_BYTES = 4 << 30
+SIMULATOR = "src/cli/onced"
+QUICK_TO_BUILD = ["--buildtype=debug", "-Doptimization=0", "-Ddebug=false"]
+QUICK_TO_RUN = ["--buildtype=plain", "-Doptimization=2"]
 
 
 class ListError(Exception):
@@ -331,11 +337,55 @@ def check_with_tests(trees: list[Tree], rules: list[Rule], every: bool) -> list[
     return work_through(trees, rules, lambda tree, rule, result: try_programs(tree, rule, programs, every, result), every)
 
 
+# ---- the simulator alone ----
+
+
+def simulate(program: str, seconds: float, seed: int, seeds: int) -> dict | None:
+    """What the simulator's checker finds within the time: {"seed", "text"}."""
+    command = [program, "simulate", "--json", "--no-shrink", "--jobs", "1", "--seed", str(seed), "--seeds", str(seeds)]
+    status, output = run(command, os.path.dirname(program), dict(os.environ), seconds, False)
+    if not status:
+        return None
+    try:
+        return json.loads(output.splitlines()[-1])["violation"]
+    except (ValueError, KeyError, IndexError) as error:
+        raise ListError(f"onced simulate ended with status {status}: {output[-300:]}") from error
+
+
+def simulate_rule(tree: Tree, sound: str, seconds: float, result: Result) -> None:
+    words = tree.ninja([SIMULATOR])
+    if words:
+        result.error = "does not compile: " + " ".join(line for line in words.splitlines() if "error" in line)
+        return
+    found = simulate(os.path.join(tree.build, SIMULATOR), seconds, 1, 10**9)
+    if not found:
+        return
+    words = f"seed {found['seed']}: {found['text']}"
+    if found["text"].startswith("the run "):  # it ended by a signal, or took too long
+        result.error = f"not seen by the checker: {words}"
+    elif simulate(sound, 10 * seconds, found["seed"], 1):
+        result.error = f"seen without the mutation, too: {words}"
+    else:
+        result.caught.append(words)
+
+
+def check_with_simulator(trees: list[Tree], rules: list[Rule], seconds: float) -> list[Result]:
+    for tree in trees:
+        words = tree.ninja([SIMULATOR])
+        if words:
+            raise ListError(f"the sound sources do not compile:\n{words}")
+    sound = os.path.join(os.path.dirname(trees[0].path), "onced-sound")
+    shutil.copy(os.path.join(trees[0].build, SIMULATOR), sound)
+    return work_through(trees, rules, lambda tree, rule, result: simulate_rule(tree, sound, seconds, result), False)
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rules", nargs="*", metavar="RULE", help="names of rules; default: all")
     parser.add_argument("--all", action="store_true", dest="every", help="run all test programs, not only to the first catch")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="copies that work in parallel (default 2)")
+    parser.add_argument("--simulator", action="store_true", help="rules marked for it must be seen by onced simulate alone")
+    parser.add_argument("--seconds", type=float, default=60, help="time that the simulator has per rule (default 60)")
     parser.add_argument("--list", action="store_true", help="print the rules and end")
     return parser.parse_args()
 
@@ -348,14 +398,19 @@ def main() -> int:
         for rule in rules:
             print(f"{rule.name:<44} {rule.design:<7} {rule.says}")
         return 0
+    if arguments.simulator:
+        rules = [rule for rule in rules if rule.simulator]
     with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
         jobs = max(1, min(arguments.jobs, len(rules)))
-        trees = [Tree(os.path.join(folder, str(n)), ["--buildtype=debug", "-Doptimization=0", "-Ddebug=false"])
-                 for n in range(jobs)]
-        results = check_with_tests(trees, rules, arguments.every)
+        options = QUICK_TO_RUN if arguments.simulator else QUICK_TO_BUILD
+        trees = [Tree(os.path.join(folder, str(n)), options) for n in range(jobs)]
+        if arguments.simulator:
+            results = check_with_simulator(trees, rules, arguments.seconds)
+        else:
+            results = check_with_tests(trees, rules, arguments.every)
     caught = sum(1 for result in results if result.caught and not result.error)
     print(f"\ntook {time.monotonic() - start:.0f} s")
-    print(f"{caught} of {len(results)} mutations caught")
+    print(f"{caught} of {len(results)} mutations caught" + (" by the simulator" if arguments.simulator else ""))
     return 0 if caught == len(results) and results else 1
 
 
