@@ -821,6 +821,8 @@ static void evidence(struct ctx *c)
     if (finding->outcome == OUTCOME_SEVERAL && !op->duplicate_seen)
         incident(c, INCIDENT_DUPLICATE_EFFECT, finding->detail);
     if (!effect) {
+        if (finding->outcome != OUTCOME_ABSENT)
+            op->absent_count = 0; /* absent answers before and after this one are not consecutive (7.1) */
         note(c, CAUSE_EVIDENCE, op->state, finding->detail ? finding->detail : outcome_name(finding->outcome));
         return;
     }

@@ -260,7 +260,7 @@ void engine_tick(struct engine *engine)
     struct heap_node *node;
     while ((node = heap_first(&engine->stalls)) && node->at_ms <= now) {
         heap_remove(&engine->stalls, node);
-        flight_retry_commit((struct flight *)((char *)node - offsetof(struct flight, timer)));
+        flight_retry((struct flight *)((char *)node - offsetof(struct flight, timer)));
     }
     reads_tick(engine->reads, now);
     bool busy = engine->flights.count >= engine->in_flight_max;

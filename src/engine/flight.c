@@ -278,6 +278,21 @@ static void after_commit(struct flight *flight)
     }
 }
 
+/* The ledger did not take the request: it is tried again. */
+static void stall(struct flight *flight)
+{
+    struct engine *engine = flight->engine;
+    flight->stall_ms = flight->stall_ms ? flight->stall_ms * 2 : COMMIT_RETRY_MS;
+    if (flight->stall_ms > COMMIT_RETRY_MAX_MS)
+        flight->stall_ms = COMMIT_RETRY_MAX_MS;
+    log_message(LOG_ERROR, "ledger", "%s: %s", flight->op.id, flight->request.err.text);
+    flight->phase = PHASE_STALLED;
+    flight->timer.at_ms = engine_now(engine) + flight->stall_ms;
+    heap_add(&engine->stalls, &flight->timer);
+    engine_reschedule(engine);
+    engine_check_stopped(engine);
+}
+
 static void commit_done(struct ledger_request *request)
 {
     struct flight *flight = request->user;
@@ -303,20 +318,7 @@ static void commit_done(struct ledger_request *request)
         flight_free(flight);
         return;
     }
-    flight->stall_ms = flight->stall_ms ? flight->stall_ms * 2 : COMMIT_RETRY_MS;
-    if (flight->stall_ms > COMMIT_RETRY_MAX_MS)
-        flight->stall_ms = COMMIT_RETRY_MAX_MS;
-    log_message(LOG_ERROR, "ledger", "%s: %s", flight->op.id, request->err.text);
-    flight->phase = PHASE_STALLED;
-    flight->timer.at_ms = engine_now(engine) + flight->stall_ms;
-    heap_add(&engine->stalls, &flight->timer);
-    engine_reschedule(engine);
-    engine_check_stopped(engine);
-}
-
-void flight_retry_commit(struct flight *flight)
-{
-    commit(flight, flight->after);
+    stall(flight);
 }
 
 static void commit(struct flight *flight, enum after_commit after)
@@ -340,11 +342,17 @@ static void reload_done(struct ledger_request *request)
     struct engine *engine = flight->engine;
     engine_request_ended(engine);
     flight->phase = PHASE_NEW;
-    if (request->code || !request->get.op) {
-        decided(flight, REPLY_NOT_FOUND, &request->err);
+    bool gone = request->code == ERR_NOT_FOUND || (!request->code && !request->get.op);
+    if (request->code && !gone && flight->has_finding) { /* late evidence is never thrown away (3.4) */
+        stall(flight);
+        return;
+    }
+    if (request->code || gone) {
+        decided(flight, gone ? REPLY_NOT_FOUND : REPLY_UNAVAILABLE, &request->err);
         flight_free(flight);
         return;
     }
+    flight->stall_ms = 0;
     struct operation *now = request->get.op;
     flight->op = flight->durable = *now;
     flight->owned = text_equal(now->owner, engine->incarnation);
@@ -362,11 +370,9 @@ static void reload_done(struct ledger_request *request)
     flight_step(flight, &in, AFTER_GO_ON, NULL);
 }
 
-static void reload(struct flight *flight)
+static void fetch_row(struct flight *flight)
 {
     struct ledger_request *request = &flight->request;
-    log_message(LOG_WARN, "stale", "%s was moved by somebody else", flight->op.id);
-    release_slot(flight);
     flight->phase = PHASE_FETCH;
     request->command = LEDGER_GET;
     request->get = (struct ledger_get){.operation = arena_copy_text(&flight->arena, flight->op.id)};
@@ -374,6 +380,13 @@ static void reload(struct flight *flight)
     err_clear(&request->err);
     request->done = reload_done;
     engine_submit(flight->engine, request);
+}
+
+static void reload(struct flight *flight)
+{
+    log_message(LOG_WARN, "stale", "%s was moved by somebody else", flight->op.id);
+    release_slot(flight);
+    fetch_row(flight);
 }
 
 /* ---- on the wire ---- */
@@ -660,6 +673,11 @@ static void former_attempts(struct ledger_request *request)
     struct engine *engine = flight->engine;
     engine_request_ended(engine);
     flight->phase = PHASE_NEW;
+    if (request->code && request->code != ERR_NOT_FOUND) { /* without them, open attempts would stay open for ever */
+        stall(flight);
+        return;
+    }
+    flight->stall_ms = 0;
     struct ledger_attempts *found = &request->attempts;
     for (size_t i = 0; !request->code && i < found->count && flight->row_count < LEDGER_CHANGE_ATTEMPTS_MAX; i++) {
         struct attempt *attempt = &found->attempts[i];
@@ -689,4 +707,13 @@ void flight_owner_gone(struct flight *flight)
     err_clear(&request->err);
     request->done = former_attempts;
     engine_submit(flight->engine, request);
+}
+
+void flight_retry(struct flight *flight)
+{
+    switch (flight->request.command) {
+    case LEDGER_GET: fetch_row(flight); break;
+    case LEDGER_ATTEMPTS: flight_owner_gone(flight); break;
+    default: commit(flight, flight->after); break;
+    }
 }

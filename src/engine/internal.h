@@ -61,7 +61,7 @@ enum phase {
     PHASE_ADMIT,   /* ledger decides */
     PHASE_QUEUED,  /* waits for a slot */
     PHASE_COMMIT,  /* ledger writes */
-    PHASE_STALLED, /* ledger could not write: the same commit is tried again later */
+    PHASE_STALLED, /* ledger could not write or read: the same request is tried again later */
     PHASE_WIRE,    /* request under way */
     PHASE_FETCH    /* reads attempts or the row */
 };
@@ -175,7 +175,7 @@ void flight_owner_gone(struct flight *flight);
 void flight_enqueue(struct flight *flight);
 /* Runs a step and commits what it changed. ERR_CONFLICT from people's steps leaves everything as it was. */
 enum err_code flight_step(struct flight *flight, struct step_input *in, enum after_commit after, struct err *err);
-void flight_retry_commit(struct flight *flight);
+void flight_retry(struct flight *flight); /* what the ledger did not take */
 int64_t flight_lease_ms(const struct tool *tool);
 void log_transitions(struct engine *engine, const struct operation *op, const struct event *events, size_t count);
 

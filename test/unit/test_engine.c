@@ -2,6 +2,7 @@
 #include "support/world.h"
 
 #include "base/log.h"
+#include "core/step.h"
 
 #include <string.h>
 
@@ -970,14 +971,15 @@ static void test_late_stop_answers_readers(void **state)
     assert_true(fix->a.waited_out);
 }
 
-/* A memory ledger that can not answer questions. */
+/* A memory ledger that can not answer one kind of question. */
 static const struct ledger_ops *real_ops;
+static enum ledger_command refused_command;
 static struct ledger_request *refused[4];
 static size_t refused_count;
 
-static void submit_but_no_get(struct ledger *ledger, struct ledger_request *request)
+static void submit_or_refuse(struct ledger *ledger, struct ledger_request *request)
 {
-    if (request->command == LEDGER_GET)
+    if (request->command == refused_command)
         refused[refused_count++] = request;
     else
         real_ops->submit(ledger, request);
@@ -993,6 +995,22 @@ static void poll_and_refuse(struct ledger *ledger)
     }
 }
 
+static void start_refusing(struct fix *fix, enum ledger_command command)
+{
+    static struct ledger_ops failing;
+    real_ops = fix->world.ledger->ops;
+    failing = *real_ops;
+    failing.submit = submit_or_refuse;
+    failing.poll = poll_and_refuse;
+    refused_command = command;
+    fix->world.ledger->ops = &failing;
+}
+
+static void stop_refusing(struct fix *fix)
+{
+    fix->world.ledger->ops = real_ops;
+}
+
 /* "Unavailable" says that nothing was recorded; this operation is. */
 static void test_wait_ends_while_the_ledger_can_not_be_asked(void **state)
 {
@@ -1001,20 +1019,69 @@ static void test_wait_ends_while_the_ledger_can_not_be_asked(void **state)
     open_world(fix);
     world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
     world_answer(&fix->world, 0, OUTCOME_NOT_SENT, NULL);
-    real_ops = fix->world.ledger->ops;
-    struct ledger_ops failing = *real_ops;
-    failing.submit = submit_but_no_get;
-    failing.poll = poll_and_refuse;
-    fix->world.ledger->ops = &failing;
+    start_refusing(fix, LEDGER_GET);
     world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->b); /* joins it, without a record in this gateway */
     world_advance(&fix->world, fix->keyed.wait_ms);
-    fix->world.ledger->ops = real_ops;
+    stop_refusing(fix);
     for (struct world_reply *reply = &fix->a; reply <= &fix->b; reply++) {
         assert_int_equal(reply->count, 1);
         assert_int_equal(reply->kind, REPLY_OPERATION);
         assert_int_equal(reply->op.state, STATE_FAILED_RETRYABLE);
         assert_true(reply->waited_out);
     }
+}
+
+/* What a dead gateway left open is closed as lost, also when the ledger can not be asked for it at once. */
+static void test_open_attempts_are_closed_after_an_outage(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    start_refusing(fix, LEDGER_ATTEMPTS);
+    world_crash(&fix->world);
+    check_row(fix, fix->world.sent[0].operation, STATE_DISPATCHED, REASON_NONE);
+    stop_refusing(fix);
+    world_advance(&fix->world, 1000);
+    check_row(fix, fix->world.sent[0].operation, STATE_UNKNOWN_OUTCOME, REASON_LEASE_LOST);
+    struct arena arena;
+    arena_init(&arena);
+    struct ledger_request request = {
+        .command = LEDGER_ATTEMPTS, .arena = &arena, .attempts = {.operation = fix->world.sent[0].operation}};
+    assert_int_equal(ledger_call(fix->world.ledger, &request), 0);
+    assert_int_equal(request.attempts.attempts[0].outcome, OUTCOME_LOST);
+    arena_release(&arena);
+}
+
+/* Late evidence is never thrown away (3.4), also when the row can not be read at once. */
+static void test_evidence_survives_an_outage(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    claim_by_another(fix);
+    start_refusing(fix, LEDGER_GET);
+    answer_without_polling(fix, 0);
+    for (int i = 0; i < 6; i++)
+        ledger_poll(fix->world.ledger);
+    stop_refusing(fix);
+    world_advance(&fix->world, 1000);
+    check_row(fix, fix->world.sent[0].operation, STATE_COMPLETED_SUCCESS, REASON_RECONCILED);
+}
+
+/* absent, cannot tell (told late, after the look-up's lease), absent: not two in a row (7.1). */
+static void test_late_doubt_parts_absent_answers(void **state)
+{
+    struct fix *fix = *state;
+    struct step_effects effects;
+    struct operation op = {.rev = 1, .state = STATE_UNKNOWN_OUTCOME, .unknown_since_ms = 1, .may_have_applied = true};
+    struct step_input in = {.kind = STEP_EVIDENCE, .now_ms = 2, .finding = {.outcome = OUTCOME_ABSENT}};
+    op.absent_count = 1;
+    assert_int_equal(step(&op, &fix->weak, &in, &effects, NULL), 0);
+    assert_int_equal(op.absent_count, 1);
+    in.finding.outcome = OUTCOME_CANNOT_TELL;
+    assert_int_equal(step(&op, &fix->weak, &in, &effects, NULL), 0);
+    assert_int_equal(op.absent_count, 0);
+    open_world(fix);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -1070,6 +1137,9 @@ int main(void)
         TEST(test_read_outlives_a_reload),
         TEST(test_late_stop_answers_readers),
         TEST(test_wait_ends_while_the_ledger_can_not_be_asked),
+        TEST(test_open_attempts_are_closed_after_an_outage),
+        TEST(test_evidence_survives_an_outage),
+        TEST(test_late_doubt_parts_absent_answers),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }
