@@ -10,6 +10,7 @@
 #define DEPTH_MAX  64
 #define CHARS_MAX  128 /* of one class: more are not needed to tell texts apart */
 #define REPEAT_MAX 256
+#define LENGTH_MAX 65536
 
 enum node_kind { NODE_CHARS, NODE_SEQUENCE, NODE_CHOICE, NODE_REPEAT };
 
@@ -101,19 +102,19 @@ static bool add_escape_class(struct chars *chars, char letter)
     return true;
 }
 
-static bool has_any(const struct chars *chars, char from, char to)
+static bool has_any(const struct chars *chars, unsigned char from, unsigned char to)
 {
-    for (int c = from; c <= to; c++)
+    for (unsigned c = from; c <= to; c++)
         if (chars->ascii[c])
             return true;
     return false;
 }
 
-static void take(struct chars *chars, char from, char to)
+static void take(struct chars *chars, unsigned char from, unsigned char to)
 {
-    for (int c = from; c <= to; c++)
+    for (unsigned c = from; c <= to; c++)
         if (chars->ascii[c] && chars->count < CHARS_MAX)
-            chars->list[chars->count++] = (uint32_t)c;
+            chars->list[chars->count++] = c;
 }
 
 /* The plain characters of a class, so that texts differ also after trimming and a change of case: digits and letters of
@@ -529,6 +530,8 @@ enum err_code pattern_text_new(struct arena *arena, struct str pattern, uint64_t
     if (more(&reading))
         return refuse(&reading, reading.at, "\")\" without \"(\"");
     choose_repeats(text->root, length_min, length_max);
+    if (text->root->length_max > LENGTH_MAX)
+        return refuse(&reading, 0, "texts that are too long, from the beginning");
     *out = text;
     return ERR_NONE;
 }

@@ -116,20 +116,25 @@ static const struct json *find_anchor(const struct json *value, struct str name,
     return found;
 }
 
+static unsigned hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? (unsigned)(c - '0')
+           : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a') + 10
+           : c >= 'A' && c <= 'F' ? (unsigned)(c - 'A') + 10
+                                  : 16;
+}
+
 /* Percent-escapes of a URI fragment. */
 static struct str unescape(struct arena *arena, struct str text)
 {
     char *out = arena_copy_str(arena, text);
     size_t n = 0;
     for (size_t i = 0; i < text.n; i++) {
-        unsigned value = 0;
-        char hex[3] = {0};
-        if (text.p[i] == '%' && i + 2 < text.n) {
-            memcpy(hex, text.p + i + 1, 2);
-            if (sscanf(hex, "%2x", &value) == 1)
-                i += 2;
-        }
-        out[n++] = value ? (char)value : text.p[i];
+        bool escape = text.p[i] == '%' && i + 2 < text.n;
+        unsigned high = escape ? hex_digit(text.p[i + 1]) : 16, low = escape ? hex_digit(text.p[i + 2]) : 16;
+        bool good = high < 16 && low < 16;
+        out[n++] = good ? (char)(high << 4 | low) : text.p[i];
+        i += good ? 2 : 0;
     }
     return (struct str){out, n};
 }
