@@ -402,6 +402,7 @@ static void call_answer(struct ctx *c)
     case OUTCOME_ACCEPTED: /* the id is kept at once (case S81) */
         take_result(op, finding);
         op->retries = 0;
+        op->last_sent_ms = c->in->now_ms; /* as in become_unknown(): settle and give_up count from here */
         move(c, CAUSE_ANSWER, STATE_ACKNOWLEDGED, REASON_ACCEPTED, finding->detail);
         wake_at(op, c->in->now_ms + lookup_delay(c));
         break;

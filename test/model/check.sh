@@ -18,7 +18,7 @@ configurations() {
 keyless, no look-up|-DPEOPLE=1 -DRACE
 look-up|-DLOOKUP -DPEOPLE=0
 look-up twice|-DLOOKUP -DPEOPLE=0 -DABSENT_TIMES=2
-look-up, answers "later"|-DLOOKUP -DACCEPTS -DPEOPLE=0 -DCRASHES=0
+look-up, answers "later"|-DLOOKUP -DACCEPTS -DPEOPLE=1 -DCRASHES=0
 keys|-DKEYED -DPEOPLE=0
 keys, retention ends|-DKEYED -DRETENTION=4 -DPEOPLE=0
 keys and look-up|-DKEYED -DLOOKUP -DPEOPLE=0 -DLEASE=1
@@ -38,7 +38,7 @@ full: look-up before keys|-DKEYED -DLOOKUP -DLOOKUP_FIRST -DPEOPLE=0 -DCRASHES=2
 full: keys, look-up, retention ends|-DKEYED -DLOOKUP -DRETENTION=4 -DPEOPLE=0 -DCRASHES=1
 full: late network|-DLOOKUP -DLATE -DPEOPLE=0 -DCRASHES=2
 full: late network, keys|-DKEYED -DLOOKUP -DLATE -DPEOPLE=0
-full: people lie|-DKEYED -DLOOKUP -DLIES -DPEOPLE=2 -DLEASE=1
+full: people lie|-DKEYED -DLOOKUP -DLIES -DPEOPLE=1
 LIST
     return 0
 }
@@ -58,7 +58,7 @@ LIST
     return 0
 }
 
-# defect | what spin is given besides. The last six were the code's own until this model was written.
+# defect | what spin is given besides. The last seven were the code's own until this model was written.
 defects() {
     cat <<'LIST'
 NO_UNIQUE_KEY|-DPEOPLE=0 -DRACE
@@ -76,6 +76,7 @@ SETTLE_AT_ANSWER|-DLOOKUP -DPEOPLE=0
 RETENTION_AT_DISPATCH|-DKEYED -DRETENTION=4 -DPEOPLE=0
 EVIDENCE_ONLY_NOTED|-DPEOPLE=0
 EVIDENCE_DROPPED|-DPEOPLE=0
+ACCEPTED_COUNTS_FROM_DISPATCH|-DLOOKUP -DACCEPTS -DPEOPLE=1 -DCRASHES=0
 LIST
 }
 

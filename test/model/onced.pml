@@ -314,6 +314,9 @@ inline call_answer(f)
     :: f == OUTCOME_SUCCESS && !(doubt && HAS_LOOKUP) -> end(STATE_COMPLETED_SUCCESS, REASON_NONE, false)
     :: f == OUTCOME_ACCEPTED ->
         gave_up = false;
+#ifndef BUG_ACCEPTED_COUNTS_FROM_DISPATCH
+        quiet = SETTLE;
+#endif
         move(STATE_ACKNOWLEDGED, REASON_ACCEPTED, false);
         wake_later()
     :: f == OUTCOME_NOT_SENT -> /* not_sent(): nothing left, spends time only */

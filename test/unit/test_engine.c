@@ -564,6 +564,26 @@ static void test_settle_counts_from_the_end_of_the_attempt(void **state)
     check_row(fix, fix->world.sent[0].operation, STATE_UNKNOWN_OUTCOME, REASON_TIMEOUT);
 }
 
+/* The same when the provider said "later": giving up too soon would let a person's retry prove absence too soon. */
+static void test_giving_up_counts_from_the_acceptance(void **state)
+{
+    struct fix *fix = *state;
+    fix->weak.reconcile.give_up_ms = 5000;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    world_advance(&fix->world, 9000);
+    world_answer(&fix->world, 0, OUTCOME_ACCEPTED, NULL);
+    world_advance(&fix->world, 1000);
+    check_row(fix, fix->world.sent[0].operation, STATE_ACKNOWLEDGED, REASON_ACCEPTED);
+    assert_int_equal(fix->world.sent[1].kind, ATTEMPT_LOOKUP);
+    world_answer(&fix->world, 1, OUTCOME_ABSENT, NULL);
+    check_row(fix, fix->world.sent[0].operation, STATE_ACKNOWLEDGED, REASON_ACCEPTED);
+    world_advance(&fix->world, 10000);
+    world_answer(&fix->world, 2, OUTCOME_ABSENT, NULL);
+    world_advance(&fix->world, 10000);
+    check_row(fix, fix->world.sent[0].operation, STATE_UNKNOWN_OUTCOME, REASON_NEEDS_OPERATOR);
+}
+
 /* An answer is as old as its question: asked before settle was over, it proves nothing after. */
 static void test_absence_is_judged_by_when_it_was_asked(void **state)
 {
@@ -1118,6 +1138,7 @@ int main(void)
         TEST(test_no_resend_that_leaves_too_late),
         TEST(test_nothing_leaves_after_the_lease),
         TEST(test_settle_counts_from_the_end_of_the_attempt),
+        TEST(test_giving_up_counts_from_the_acceptance),
         TEST(test_absence_is_judged_by_when_it_was_asked),
         TEST(test_late_answer_ends_a_claimed_row),
         TEST(test_evidence_survives_a_second_move),
