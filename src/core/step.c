@@ -4,6 +4,7 @@
 
 #define TOOL_MISSING_MS        60000 /* until it is looked again whether a reload has brought a missing tool back */
 #define TOOL_MISSING_RETAIN_MS (30LL * 86400000) /* of what ends meanwhile: as `retain` is by default */
+#define REPEAT_ON_ITS_WAY_MS   600000            /* a ledger may be slow for that long, or for the window */
 
 /* One step in the making. */
 struct ctx {
@@ -141,12 +142,15 @@ static void schedule_closed(struct ctx *c)
     wake_at(op, min_time(watch, op->retain_until_ms));
 }
 
-/* A repeat without a key finds its operation by the row alone (2.2.5): it stays for the window at least. */
+/* A repeat without a key finds its operation by the row alone (2.2.5): it stays for the window, and as much longer as a
+ * call may be on its way to the ledger that was made within it. */
 static int64_t retain_ms(const struct tool *tool)
 {
     if (!tool)
         return TOOL_MISSING_RETAIN_MS;
-    return tool->retain_ms > tool->repeat_window_ms ? tool->retain_ms : tool->repeat_window_ms;
+    int64_t window = tool->repeat_window_ms;
+    int64_t repeats_ms = window + (window < REPEAT_ON_ITS_WAY_MS ? window : REPEAT_ON_ITS_WAY_MS);
+    return tool->retain_ms > repeats_ms ? tool->retain_ms : repeats_ms;
 }
 
 static void end(struct ctx *c, enum cause cause, enum state to, enum reason reason, const char *text)
@@ -266,6 +270,17 @@ static int64_t lookup_delay(const struct ctx *c)
     return doubled(policy->interval_ms, c->op->retries, policy->interval_max_ms);
 }
 
+/* From when on settle counts (7.1). A request may have left, and with a whole answer the provider was done with it, up
+ * to now. Where no answer can come any more (the connection broke, the owner died) the provider may go on for as long
+ * as it may take to answer. */
+static int64_t last_moment(const struct ctx *c, enum reason reason)
+{
+    bool still_working = reason == REASON_CONNECTION_LOST || reason == REASON_LEASE_LOST;
+    if (!still_working)
+        return c->in->now_ms;
+    return c->in->now_ms + (c->tool ? c->tool->provider->timeout_ms : TOOL_MISSING_MS);
+}
+
 /* Enters or stays in unknown_outcome and plans what comes next. */
 static void become_unknown(struct ctx *c, enum cause cause, enum reason reason, const char *text)
 {
@@ -276,7 +291,7 @@ static void become_unknown(struct ctx *c, enum cause cause, enum reason reason, 
         op->retries = 0;
     }
     op->absent_count = 0;
-    op->last_sent_ms = c->in->now_ms; /* a request begun earlier may have left up to this moment: settle counts anew */
+    op->last_sent_ms = last_moment(c, reason);
     move(c, cause, STATE_UNKNOWN_OUTCOME, reason, text);
     if (!c->tool) { /* a reload may bring it back, and with it the ways to find out */
         wake_at(op, c->in->now_ms + TOOL_MISSING_MS);

@@ -340,7 +340,8 @@ static const struct option tool_options[] = {
     {"lookup", OPTION_SECTION, .section = &tool_lookup, .computed = "none",
      .text = "How to find out what really happened."},
     {"settle", OPTION_DURATION, .fallback = "5s", .max = 30 * DAY, .at = AT(tool, reconcile.settle_ms),
-     .text = "The provider's propagation delay: \"absent\" proves nothing sooner after the last attempt."},
+     .text = "The provider's propagation delay: \"absent\" proves nothing sooner after the last attempt, or after its "
+             "time-out when the connection broke or onced died."},
     {"absent_times", OPTION_INTEGER, .fallback = "2", .min = 1, .max = 100, .at = AT(tool, reconcile.absent_times),
      .text = "Consecutive \"absent\" answers that prove absence."},
     {"lookup_interval", OPTION_DURATION, .fallback = "1s", .min = 10, .max = DAY, .at = AT(tool, reconcile.interval_ms),
@@ -357,7 +358,8 @@ static const struct option tool_options[] = {
     {"wait", OPTION_DURATION, .fallback = "20s", .max = 10 * MINUTE, .at = AT(tool, wait_ms),
      .text = "Inline callers wait this long for the end, then get 202."},
     {"retain", OPTION_DURATION, .fallback = "30d", .min = 1, .max = YEARS, .at = AT(tool, retain_ms),
-     .text = "Arguments and results are kept this long after the end (at least `repeat_window`); the key is never forgotten."},
+     .text = "Arguments and results are kept this long after the end (at least twice `repeat_window`, or ten minutes "
+             "longer than it); the key is never forgotten."},
     {"result_bytes_max", OPTION_SIZE, .fallback = "64KB", .min = 0, .max = 16 * MB, .at = AT(tool, result_bytes_max),
      .text = "A larger result is delivered once and kept as digest, size and external id."},
     {"audit", OPTION_BOOL, .fallback = "false", .at = AT(tool, audit),
