@@ -291,11 +291,12 @@ static unsigned page_of(struct str progress)
 }
 
 /* The last moment at which a request that leaves now may arrive, be worked on and become visible to look-ups: settle
- * after the attempt's end (lasts_ms from now), less what clocks may differ; and while a key is remembered. */
-static int64_t land_ms(const struct tool *tool, int64_t now_ms, int64_t lasts_ms)
+ * after the attempt's time-out, also when it ended sooner without an answer, less what clocks may differ; and while a
+ * key is remembered. */
+static int64_t land_ms(const struct tool *tool, int64_t now_ms)
 {
     const struct provider *provider = tool->provider;
-    int64_t within = lasts_ms + tool->reconcile.settle_ms - SIM_CLOCK_SPREAD_MS;
+    int64_t within = provider->timeout_ms + tool->reconcile.settle_ms - SIM_CLOCK_SPREAD_MS;
     if (provider->key_honoured && provider->key_retention_ms && within > provider->key_retention_ms)
         within = provider->key_retention_ms;
     return now_ms + (within > 50 ? within : 50);
@@ -315,6 +316,7 @@ static void fill_message(struct wire *wire, struct message *message, const struc
         .arguments = digest_of(call->arguments, UINT64_C(14695981039346656037)),
         .page = page_of(call->progress),
         .sent_ms = sim->now_ms,
+        .land_ms = land_ms(call->tool, sim->now_ms),
     };
     fit(message->operation, sizeof message->operation, call->operation);
     fit(message->attempt, sizeof message->attempt, call->attempt);
@@ -332,17 +334,14 @@ static void go(struct sim *sim, struct exchange *exchange)
     int64_t timeout = message->tool->provider->timeout_ms;
     int64_t way = roll_between(dice, 1, 20), back = roll_between(dice, 1, 20);
     int64_t stray = roll_between(dice, 0, 2000), early = roll_between(dice, 1, timeout > 1 ? timeout - 1 : 1);
-    struct dice of_later = *dice; /* rolled when it is known how long the attempt lasts */
-    dice->index++;
+    int64_t room = message->land_ms - sim->now_ms, later = roll_between(dice, 0, room > 50 ? room - 50 : 0);
     int64_t very = roll_between(dice, 3000, 7200000);
     bool resets = roll(dice, 2) == 0, back_too = roll(dice, 2) == 0;
     bool refused = roll_fault(dice, SIM_NET_REFUSED, 25), lost = roll_fault(dice, SIM_NET_LOST, 30);
     bool unheard = roll_fault(dice, SIM_ANSWER_LOST, 50), late = roll_fault(dice, SIM_NET_LATE, 30);
     bool reorder = roll_fault(dice, SIM_NET_REORDER, 50), twice = roll_fault(dice, SIM_NET_TWICE, 10);
     bool very_late = roll_fault(dice, SIM_NET_VERY_LATE, 10);
-    bool ends_early = (lost || unheard) && resets; /* settle counts from then on */
-    message->land_ms = land_ms(message->tool, sim->now_ms, ends_early ? early : timeout);
-    int64_t room = message->land_ms - sim->now_ms, later = roll_between(&of_later, 0, room > 50 ? room - 50 : 0);
+    bool ends_early = (lost || unheard) && resets;
     if (refused) {
         exchange->told = (struct provider_answer){.outcome = OUTCOME_NOT_SENT};
         schedule_in(sim, &exchange->answer, way);
