@@ -122,7 +122,7 @@ static void follow_doubt(struct track *track, const struct sim_change_seen *seen
     if (!proven(op->state))
         return;
     track->how = what_ended_it(track, seen);
-    if (track->kpi && !by_person(seen))
+    if (track->kpi && !track->to_operator)
         histogram_add(&track->kpi->reconcile_ms, seen->now_ms - track->doubt_since_ms);
     track->doubt_since_ms = 0;
     track->sent_again = false;
