@@ -358,6 +358,12 @@ static void reload_done(struct ledger_request *request)
     flight->owned = text_equal(now->owner, engine->incarnation);
     struct err stale = {.code = ERR_STALE};
     decided(flight, REPLY_STALE, &stale);
+    if (!flight->has_finding && flight->owned && now->state != STATE_DISPATCHED) {
+        flight->row_count = 0; /* our own claim came in between and left the row to this flight: nobody else goes on */
+        callers_tell(flight);
+        flight_wake(flight);
+        return;
+    }
     if (!flight->has_finding) {
         callers_tell(flight);
         flight_free(flight);

@@ -482,6 +482,30 @@ static void test_scheduled(void **state)
     check_row(fix, fix->a.op.id, STATE_COMPLETED_SUCCESS, REASON_NONE);
 }
 
+/* The row is given back (unknown, to be looked up at once), and our own claim takes it before the look-up is begun. */
+static void test_own_claim_between_two_moves(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    struct engine_call call = {.tool = "refund", .async = true, .call = {.idempotency_key = "later"}};
+    call.call.not_before_ms = fix->world.now_ms + 5000; /* so that a claim is due then */
+    world_request(&fix->world, &call, ARGUMENTS, &fix->b);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    assert_int_equal(fix->world.sent_count, 1);
+    fix->world.now_ms += 5000;
+    struct world_sent *sent = &fix->world.sent[0];
+    sent->open = false;
+    sent->done(sent->user, &(struct adapter_answer){.outcome = OUTCOME_TIMEOUT});
+    engine_tick(fix->world.engine);
+    world_run(&fix->world);
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_LOOKUP), 1);
+    for (size_t i = 1; i < fix->world.sent_count; i++)
+        world_answer(&fix->world, i, fix->world.sent[i].kind == ATTEMPT_LOOKUP ? OUTCOME_FOUND : OUTCOME_SUCCESS,
+                     "x_1");
+    check_row(fix, sent->operation, STATE_COMPLETED_SUCCESS, REASON_RECONCILED);
+    check_row(fix, fix->b.op.id, STATE_COMPLETED_SUCCESS, REASON_NONE);
+}
+
 static void test_key_retention_bounds_resends(void **state)
 {
     struct fix *fix = *state;
@@ -1133,6 +1157,7 @@ int main(void)
         TEST(test_queue_keeps_order_within_limit),
         TEST(test_wait_ends_first),
         TEST(test_scheduled),
+        TEST(test_own_claim_between_two_moves),
         TEST(test_key_retention_bounds_resends),
         TEST(test_no_resend_that_may_arrive_after_the_retention),
         TEST(test_no_resend_that_leaves_too_late),
