@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Has spin look at every reachable state of test/model/onced.pml in each configuration, and see each deliberate defect found.
 #
-#   test/model/check.sh           the configurations of CI, about half a minute on two cores
+#   test/model/check.sh           the configurations of CI, 70 s of CPU time
 #   MODEL=full test/model/check.sh    also the large ones, some minutes and up to 4 GB
 #   test/model/check.sh trace DEFECT  how spin breaks the model with that defect, shortest way first
 #
