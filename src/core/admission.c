@@ -74,7 +74,7 @@ bool admission_doubts(const struct admission *admission, const struct operation 
     bool unresolved = other->state == STATE_UNKNOWN_OUTCOME || (state_in_flight(other->state) && other->orphaned);
     /* sent again while an earlier attempt is not disproved */
     unresolved |= state_in_flight(other->state) && other->unknown_since_ms != 0;
-    for (size_t k = 0; k < admission->distinct_count; k++)
+    for (size_t k = 0; unresolved && k < admission->distinct_count; k++)
         if (strcmp(admission->distinct_from[k], other->id) == 0)
             return false;
     return unresolved && same_scope(admission->op, other);

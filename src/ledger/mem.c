@@ -12,13 +12,14 @@
 
 struct mem_row {
     struct operation *op; /* in life */
-    int64_t n;            /* order of insertion */
-    struct arena life;    /* made anew at each transition */
+    struct arena life;    /* of op */
+    struct arena spare;   /* in which the next transition makes op anew */
     struct arena history; /* texts of events and attempts */
     struct event *events;
     struct attempt *attempts;
     size_t event_count, attempt_count;
-    struct mem_row *next_key, *next_call; /* same bucket, newer first */
+    struct mem_row *next_key;  /* same bucket */
+    struct mem_row *next_call; /* same bucket, newer first */
 };
 
 struct mem_stone {
@@ -34,7 +35,6 @@ struct mem_ledger {
     struct arena arena;             /* tombstones, incidents, tokens */
     struct mem_row **rows;          /* by id */
     size_t row_count, row_room;
-    int64_t rows_made;
     struct mem_row *by_key[BUCKETS], *by_call[BUCKETS];
     struct mem_stone *stones[BUCKETS];
     struct incident *incidents; /* by id */
@@ -75,6 +75,17 @@ static size_t position(const struct mem_ledger *ledger, const char *id)
     return low;
 }
 
+/* Among equals the SQLite ledger goes by place, that is by the time in the id and then by its last characters
+ * (operation_place). The same here, so that a simulated run is the same on both. */
+static int compare_age(const char *a, const char *b)
+{
+    enum { TIME = 3, TIME_CHARS = 10, LOW_CHARS = 3 };
+    int order = strncmp(a + TIME, b + TIME, TIME_CHARS);
+    if (order == 0)
+        order = strcmp(a + OPERATION_ID_SIZE - 1 - LOW_CHARS, b + OPERATION_ID_SIZE - 1 - LOW_CHARS);
+    return order ? order : strcmp(a, b);
+}
+
 static struct mem_row *find_row(const struct mem_ledger *ledger, const char *id)
 {
     size_t at = position(ledger, id);
@@ -84,6 +95,7 @@ static struct mem_row *find_row(const struct mem_ledger *ledger, const char *id)
 static void row_free(struct mem_row *row)
 {
     arena_release(&row->life);
+    arena_release(&row->spare);
     arena_release(&row->history);
     free(row->events);
     free(row->attempts);
@@ -92,10 +104,10 @@ static void row_free(struct mem_row *row)
 
 static void set_operation(struct mem_row *row, const struct operation *op)
 {
-    struct arena life;
-    arena_init(&life);
+    struct arena life = row->spare;
+    arena_reset(&life);
     row->op = operation_copy(&life, op);
-    arena_release(&row->life);
+    row->spare = row->life;
     row->life = life;
 }
 
@@ -124,7 +136,6 @@ static void insert_row(struct mem_ledger *ledger, const struct ledger_admit *adm
 {
     const struct operation *op = admit->admission.op;
     struct mem_row *row = mem_zero(sizeof *row);
-    row->n = ++ledger->rows_made;
     set_operation(row, op);
     size_t at = position(ledger, op->id);
     ledger->rows = room_for(ledger->rows, ledger->row_count, &ledger->row_room, sizeof *ledger->rows);
@@ -133,8 +144,11 @@ static void insert_row(struct mem_ledger *ledger, const struct ledger_admit *adm
     ledger->row_count++;
     row->next_key = ledger->by_key[bucket(&op->key_hash)];
     ledger->by_key[bucket(&op->key_hash)] = row;
-    row->next_call = ledger->by_call[bucket(&op->fingerprint)];
-    ledger->by_call[bucket(&op->fingerprint)] = row;
+    struct mem_row **call = &ledger->by_call[bucket(&op->fingerprint)];
+    while (*call && compare_age((*call)->op->id, op->id) > 0)
+        call = &(*call)->next_call;
+    row->next_call = *call;
+    *call = row;
     add_event(row, &admit->event);
     if (admit->attempt)
         set_attempt(row, admit->attempt);
@@ -236,7 +250,7 @@ static void gather(const struct mem_ledger *ledger, const struct admission *admi
     if (!admission->hold_in_doubt)
         return;
     for (size_t i = 0; i < ledger->row_count && facts->in_doubt_count < ADMISSION_CANDIDATES_MAX; i++)
-        if (same_caller(ledger->rows[i]->op, op) && admission_doubts(admission, ledger->rows[i]->op))
+        if (admission_doubts(admission, ledger->rows[i]->op) && same_caller(ledger->rows[i]->op, op))
             facts->in_doubt[facts->in_doubt_count++] = ledger->rows[i]->op;
 }
 
@@ -338,7 +352,7 @@ static int compare_due(const void *left, const void *right)
         return a_ended ? 1 : -1;
     if (a->op->wake_at_ms != b->op->wake_at_ms)
         return a->op->wake_at_ms < b->op->wake_at_ms ? -1 : 1;
-    return a->n < b->n ? -1 : 1;
+    return compare_age(a->op->id, b->op->id);
 }
 
 static bool wanted(const struct ledger_claim *claim, const struct operation *op)
