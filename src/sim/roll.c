@@ -6,6 +6,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#define CHATTER_PERCENT_MAX 5
+
 #define X(constant, text, breaks) {text, breaks},
 static const struct {
     const char *name;
@@ -99,12 +101,19 @@ static void remember(struct sim_result *result, uint32_t stream, uint32_t index)
     result->taken[result->taken_count++] = (struct sim_decision){stream, index};
 }
 
+/* Clients that hardly do anything but ask again would take most of the time of a run. */
+static unsigned percent_of(const struct sim *sim, enum sim_fault fault)
+{
+    bool chatter = fault == SIM_CLIENT_RETRY || fault == SIM_CLIENT_REWRITE;
+    return chatter && sim->fault_percent > CHATTER_PERCENT_MAX ? CHATTER_PERCENT_MAX : sim->fault_percent;
+}
+
 bool roll_fault(struct dice *dice, enum sim_fault fault, unsigned weight)
 {
     struct sim *sim = dice->sim;
     const struct sim_options *options = sim->options;
     uint32_t index = dice->index;
-    bool hit = roll(dice, 10000) < (uint64_t)sim->fault_percent * weight;
+    bool hit = roll(dice, 10000) < (uint64_t)percent_of(sim, fault) * weight;
     if (!hit || sim->over || !(options->faults & SIM_FAULT_BIT(fault)) || left_out(options, dice->stream, index))
         return false;
     remember(sim->result, dice->stream, index);

@@ -163,7 +163,7 @@ static void open_ledger(struct sim *sim)
 
 static unsigned drawn_percent(struct sim *sim)
 {
-    static const unsigned char often[] = {0, 1, 2, 3, 5, 8, 12, 20, 35};
+    static const unsigned char often[] = {0, 1, 1, 2, 2, 3, 4, 6, 9, 14, 25};
     struct dice dice = dice_of(sim, STREAM(STREAM_WORLD, 0));
     return sim->options->fault_percent ? sim->options->fault_percent : often[roll(&dice, sizeof often)];
 }
