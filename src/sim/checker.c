@@ -134,13 +134,18 @@ static void check_same_request(struct sim *sim, struct check_row *row, const str
 
 void checker_sending(struct sim *sim, struct gateway *gateway, const struct message *message, int64_t gateway_ms)
 {
+    check_sending(sim, gateway_number(gateway), message, gateway_ms);
+}
+
+void check_sending(struct sim *sim, unsigned number, const struct message *message, int64_t gateway_ms)
+{
     if (message->is_read)
         return;
     struct check_row *row = check_find(sim->checker, message->operation);
     struct check_try *try = row ? check_try_of(row, message->attempt) : NULL;
     if (!row || !try) {
-        sim_violated(sim, "5.1 persist, commit, then send: %s of %s leaves %s without a committed attempt row",
-                     attempt_kind_name(message->kind), message->operation, gateway_name(gateway));
+        sim_violated(sim, "5.1 persist, commit, then send: %s of %s leaves gw%u without a committed attempt row",
+                     attempt_kind_name(message->kind), message->operation, number);
         return;
     }
     if (try->sent)
@@ -153,7 +158,7 @@ void checker_sending(struct sim *sim, struct gateway *gateway, const struct mess
                      row->intent);
     try->sent = true;
     if (message->kind == ATTEMPT_CALL)
-        check_held(sim, gateway_number(gateway), row, gateway_ms);
+        check_held(sim, number, row, gateway_ms);
     check_same_request(sim, row, message);
 }
 

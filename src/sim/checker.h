@@ -111,7 +111,10 @@ bool check_excused(struct checker_model *model, const struct check_row *row);
 void check_copy(char *out, size_t size, const char *text);
 uint64_t check_digest(struct str text); /* 0 only for the absent text */
 
-/* checker_rows.c: number is the gateway's. */
+/* number is the gateway's */
+void check_sending(struct sim *sim, unsigned number, const struct message *message, int64_t gateway_ms);
+
+/* checker_rows.c */
 void check_committed(struct checker_model *model, unsigned number, const struct ledger_request *request);
 
 #endif
