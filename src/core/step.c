@@ -218,7 +218,8 @@ static bool has_strategy(const struct tool *tool, enum strategy strategy)
 bool step_key_lasts(const struct operation *op, const struct tool *tool, int64_t now_ms)
 {
     bool by_key = tool->class == CLASS_INTERNAL_WRITE || tool->idempotent_by == IDEMPOTENT_BY_KEY;
-    int64_t arrived_ms = now_ms + tool->provider->timeout_ms;
+    int64_t leaves_ms = now_ms > op->first_sent_ms ? now_ms : op->first_sent_ms; /* a clock may have been set back */
+    int64_t arrived_ms = leaves_ms + tool->provider->timeout_ms + tool->reconcile.settle_ms;
     return !by_key || arrived_ms - op->first_sent_ms < tool->provider->key_retention_ms;
 }
 

@@ -84,7 +84,8 @@ enum err_code step(struct operation *op, const struct tool *tool, const struct s
                    struct step_effects *effects, struct err *err);
 
 /* Whether the provider will still know our key when a re-send that leaves now has arrived: the attempt's whole time-out
- * must lie within the key's retention. True for tools that are not idempotent by key. */
+ * and settle, within which a request whose answer we no longer wait for may land, must lie within the key's retention.
+ * True for tools that are not idempotent by key. */
 bool step_key_lasts(const struct operation *op, const struct tool *tool, int64_t now_ms);
 /* Whether an automatic re-send of this unknown operation is provably harmless now (design 6). */
 bool step_may_resend(const struct operation *op, const struct tool *tool, int64_t now_ms);

@@ -524,7 +524,7 @@ static void test_key_retention_bounds_resends(void **state)
 static void test_no_resend_that_may_arrive_after_the_retention(void **state)
 {
     struct fix *fix = *state;
-    fix->provider.key_retention_ms = 15000; /* a request takes up to 10000 */
+    fix->provider.key_retention_ms = 20000; /* a request takes up to 10000, and lands within settle, 5000 */
     open_world(fix);
     world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
     world_advance(&fix->world, 6000);
@@ -540,7 +540,7 @@ static void test_no_resend_that_may_arrive_after_the_retention(void **state)
 static void test_no_resend_that_leaves_too_late(void **state)
 {
     struct fix *fix = *state;
-    fix->provider.key_retention_ms = 15000;
+    fix->provider.key_retention_ms = 20000;
     open_world(fix);
     world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
     world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
@@ -553,6 +553,22 @@ static void test_no_resend_that_leaves_too_late(void **state)
     assert_int_equal(fix->world.sent[1].kind, ATTEMPT_LOOKUP);
     world_answer(&fix->world, 1, OUTCOME_FOUND, "re_1");
     check_row(fix, fix->world.sent[0].operation, STATE_COMPLETED_SUCCESS, REASON_RECONCILED);
+}
+
+/* A clock that is set back makes no key younger than none at all (simulator, seed 10004974). */
+static void test_no_resend_without_retention_when_the_clock_goes_back(void **state)
+{
+    struct fix *fix = *state;
+    fix->provider.key_retention_ms = 0;
+    open_world(fix);
+    world_call(&fix->world, "refund", ARGUMENTS, "k1", &fix->a);
+    fix->world.now_ms -= 60000;
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
+    world_advance(&fix->world, 2000);
+    assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 1);
+    assert_int_equal(fix->world.sent[1].kind, ATTEMPT_LOOKUP);
+    world_answer(&fix->world, 1, OUTCOME_FOUND, "re_1");
+    check_row(fix, fix->a.op.id, STATE_COMPLETED_SUCCESS, REASON_RECONCILED);
 }
 
 /* ---- pauses and late answers (BUG_* of test/model) ---- */
@@ -1160,6 +1176,7 @@ int main(void)
         TEST(test_own_claim_between_two_moves),
         TEST(test_key_retention_bounds_resends),
         TEST(test_no_resend_that_may_arrive_after_the_retention),
+        TEST(test_no_resend_without_retention_when_the_clock_goes_back),
         TEST(test_no_resend_that_leaves_too_late),
         TEST(test_nothing_leaves_after_the_lease),
         TEST(test_settle_counts_from_the_end_of_the_attempt),
