@@ -555,12 +555,13 @@ static void test_forbidden_moves(void **state)
         {STATE_COMPLETED_SUCCESS, CAUSE_TIMER},
     };
     for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
-        setup(state);
+        if (i > 0) {
+            teardown(state);
+            setup(state);
+        }
         struct fix *fix = *state;
         move(fix, dispatched(fix, "mail", 1), moves[i].to, moves[i].cause);
         expect(fix, "3 moves");
-        if (i + 1 < sizeof moves / sizeof *moves)
-            teardown(state);
     }
 }
 
@@ -1079,13 +1080,14 @@ static void test_nothing_recorded_yet_it_was(void **state)
     static const enum reply_kind kinds[] = {REPLY_CONFLICT, REPLY_HELD,    REPLY_PLAN,   REPLY_UNAVAILABLE,
                                             REPLY_EXPIRED,  REPLY_REFUSED, REPLY_NO_TOOL};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        setup(state);
+        if (i > 0) {
+            teardown(state);
+            setup(state);
+        }
         struct fix *fix = *state;
         admit(fix, "mail", 1, 1);
         reply(fix, 1, 1, kinds[i], NULL);
         expect(fix, "4, 12 told that nothing was recorded");
-        if (i + 1 < sizeof kinds / sizeof *kinds)
-            teardown(state);
     }
 }
 
