@@ -414,15 +414,20 @@ static struct provider_answer receive_lookup(struct sim *sim, const struct messa
         return (struct provider_answer){.outcome = OUTCOME_MORE, .http_status = 200};
     const struct record *record = map_get(&sim->providers->records, message->provider_key);
     struct provider_answer answer = {.outcome = OUTCOME_ABSENT, .http_status = 404};
-    unsigned matches = 0;
-    for (size_t i = 0; record && i < record->effect_count; i++)
-        if (shown(&record->effects[i], message, sim->now_ms) && matches++ == 0)
-            answer = object_found(&record->effects[i], sim->now_ms);
+    unsigned matches = 0, done = 0;
+    for (size_t i = 0; record && i < record->effect_count; i++) {
+        const struct effect *effect = &record->effects[i];
+        if (!shown(effect, message, sim->now_ms))
+            continue;
+        done += effect->done_ms <= sim->now_ms && !effect->failed;
+        if (matches++ == 0)
+            answer = object_found(effect, sim->now_ms);
+    }
     if (matches > 0 && blind) {
         checker_excuse(sim, message->intent, SIM_LOOKUP_BLIND);
         return (struct provider_answer){.outcome = OUTCOME_ABSENT, .http_status = 404};
     }
-    if (matches > 1)
+    if (matches > 1 && done > 0) /* several that all are worked on or failed are told as the first of them is */
         answer.outcome = OUTCOME_SEVERAL;
     answer.matches = matches;
     return answer;
