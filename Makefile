@@ -3,10 +3,11 @@ BUILD ?= build
 BUILD_SAN ?= build-san
 BUILD_BENCH ?= build-bench
 FUZZ_SECONDS ?= 60
+SWEEP ?= 500
 RELEASE = --buildtype=release -Doptimization=2 -Db_lto=true -Db_pie=true
 DEBUG_SAN = --buildtype=debugoptimized -Db_sanitize=address,undefined -Dmarks=true
 
-.PHONY: all build build-tests demo test scenarios mutate model bench fuzz format format-check lint install clean
+.PHONY: all build build-tests demo test sweep scenarios mutate model bench fuzz format format-check lint install clean
 
 all: build
 
@@ -26,6 +27,13 @@ build-tests:
 
 test: build-tests
 	@test/e2e/.venv/bin/python tools/run-suites.py $(BUILD_SAN)
+
+# Fault sweeps at length: SWEEP points of each (a quarter of an hour), SWEEP=full for every one (hours)
+sweep: build-tests
+	@ONCED_SOURCE=$(CURDIR) ONCED_SWEEP=$(SWEEP) $(BUILD_SAN)/test/sweep/sweep_ledger
+	@ONCED_SOURCE=$(CURDIR) ONCED_SWEEP=$(SWEEP) $(BUILD_SAN)/test/sweep/sweep_memory
+	@ONCED_SWEEP=$(SWEEP) ONCED=$(abspath $(BUILD_SAN))/src/cli/onced test/e2e/.venv/bin/python -B -m pytest -q -s \
+		-p no:cacheprovider test/e2e/test_sweep.py test/e2e/test_kill_points.py
 
 scenarios: build-tests
 	@test/e2e/.venv/bin/python tools/scenarios.py $(BUILD_SAN)

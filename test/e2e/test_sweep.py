@@ -6,8 +6,8 @@ caller was told is lost or changed.
 With the fault the daemon may go on, refuse to start with a message and a status, or end as it does when memory is exhausted
 (base/mem.h: a message and SIGABRT), also within a library that does not survive it (LIBRARIES); nothing else.
 
-n runs from the first call of the kind to the last one that an undisturbed run makes: ONCED_SWEEP=full takes each, else so many
-that the file takes less than a minute (POINTS per kind and error, spread evenly)."""
+n runs from the first call of the kind to the last one that an undisturbed run makes: ONCED_SWEEP=full takes each, ONCED_SWEEP=100
+so many of each kind and error, else so many that the file takes less than a minute (POINTS, spread evenly)."""
 
 import os
 import pathlib
@@ -34,9 +34,10 @@ SWEEPS = [
 ]
 # What dies by itself when it gets no memory: libuv and libjq call abort(), libfyaml 0.7.12 reads through NULL at its start.
 LIBRARIES = [r"libuv\.so", r"libjq\.so", r"libfyaml\.so[.0-9]*\(fy_parse_input_append"]
-FULL = os.environ.get("ONCED_SWEEP") == "full"
-POINTS = {"malloc": 40}
-POINTS_OTHERS = 5
+LENGTH = os.environ.get("ONCED_SWEEP", "")
+FULL = LENGTH == "full"
+POINTS = {"malloc": int(LENGTH) if LENGTH.isdigit() else 30}
+POINTS_OTHERS = int(LENGTH) if LENGTH.isdigit() else 4
 LIFE_SECONDS = 1.5      # with the fault; calls that are not answered by then are answered after the restart
 SETTLE_SECONDS = 40
 COLLECTIONS = {"keyed": "refunds", "lookup": "transfers", "keyless": "notes"}
@@ -94,7 +95,7 @@ class Run:
                        f"ONCED_FAIL_COUNTS={self.counts_file}")
         self.intents = traffic(name)
 
-    def ended_in_order(self):
+    def ended_in_order(self, ready):
         status, text = self.onced.process.child.returncode, self.onced.process.text()
         if status == -signal.SIGABRT and "onced: out of memory" in text:
             return
@@ -104,15 +105,17 @@ class Run:
             dead = outermost[0] if outermost else text[-3000:]
             assert any(re.search(library, dead) for library in LIBRARIES), f"{self.name}: died with {status} in {dead}\n{text[-3000:]}"
             return
+        assert not ready, f"{self.name}: ended by itself with {status} while it served: {text[-3000:]}"
         assert status in (0, 1), f"{self.name}: ended with {status}: {text[-3000:]}"
         assert text.strip(), "it ended without a word"
 
     def live_with_fault(self, callers):
         self.onced.prefix = self.prefix
+        ready = True
         try:
             self.onced.start()
         except Failed:
-            pass  # it ended before it was ready
+            ready = False
         end = time.monotonic() + LIFE_SECONDS
         while self.onced.process.alive() and time.monotonic() < end and any(each.running() for each in callers):
             time.sleep(0.01)
@@ -120,7 +123,7 @@ class Run:
             self.onced.kill()
             self.end = "lived"
         else:
-            self.ended_in_order()
+            self.ended_in_order(ready)
             self.end = "ended"
         self.onced.prefix = ()
 

@@ -29,7 +29,8 @@ const char *case_judge(struct sweep_case *sweep);
 const char *case_ended(struct sweep_case *sweep, int status, unsigned allowed);
 
 bool case_full(void); /* ONCED_SWEEP=full */
-/* When full: every point; else `few` of them, spread over 1 … total. Returns the i-th point, 0 at the end. */
+/* When full: every point; with a number in ONCED_SWEEP: so many; else `few` of them, spread over 1 … total. Returns the
+ * i-th point, 0 at the end. */
 uint64_t case_point(uint64_t total, unsigned few, unsigned i);
 
 #endif

@@ -528,14 +528,15 @@ static bool go_through(struct life *life)
 
 /* ---- what must hold ---- */
 
-/* A fault may hit the question, too: it is asked again. */
+/* A fault may hit the question, too: it is asked again. While the fault lasts, that is the end of the life. */
 static void ask_ledger(struct life *life, struct ledger_request *request)
 {
     request->done = nothing;
     for (int i = 0; i < 10; i++)
         if (ledger_call(&life->valve.base, request) == ERR_NONE)
             return;
-    broken(life->memory, "the ledger does not answer: %s", request->err.text);
+    snprintf(life->memory->word, sizeof life->memory->word, "no answer: %s", request->err.text);
+    _exit(LIFE_TIRED);
 }
 
 static void count_rows(struct life *life, const struct operation *op, unsigned rows[2])

@@ -3,6 +3,7 @@
  * exactly the effects that its callers were told, nothing that was told has changed, no request arrived without a row.
  *
  *     sweep_ledger                      all sweeps; n is spread over the calls that an undisturbed life makes
+ *     ONCED_SWEEP=500 sweep_ledger      so many n of each sweep
  *     ONCED_SWEEP=full sweep_ledger     every n, until a life is not touched any more, and four times the seeds
  *     sweep_ledger NAME N SEED          one case, for looking at it */
 #include "support/test.h"

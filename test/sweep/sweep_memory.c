@@ -8,6 +8,7 @@
  * with the message. Never another result, never a crash without a word
  *
  *     sweep_memory                     n is spread over the allocations of an undisturbed run
+ *     ONCED_SWEEP=500 sweep_memory      so many n of each sweep
  *     ONCED_SWEEP=full sweep_memory    every n, until a run is not touched any more
  *     sweep_memory NAME N              one case, for looking at it */
 #include "adapter/http.h"
