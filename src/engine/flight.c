@@ -169,15 +169,24 @@ static bool goes_over_leases(enum step_kind kind)
     return false;
 }
 
+/* Who must hold the row for this change to be right. Evidence goes over leases, but not over a claim that it did not
+ * see (a claim does not raise rev): it would give the row back to whom it had seen there. */
+static const char *holder(const struct flight *flight, enum step_kind kind)
+{
+    if (flight->owned)
+        return flight->engine->incarnation;
+    return kind == STEP_EVIDENCE ? flight->durable.owner : NULL;
+}
+
 static void prepare_change(struct flight *flight, enum step_kind kind, const struct step_effects *effects)
 {
     struct engine *engine = flight->engine;
     struct ledger_transition *change = &flight->request.transition;
     *change = (struct ledger_transition){
         .op = &flight->op,
-        .fence = flight->owned ? engine->incarnation : NULL,
-        .unheld = !flight->owned && !goes_over_leases(kind),
+        .fence = holder(flight, kind),
     };
+    change->unheld = !change->fence && (kind == STEP_EVIDENCE || !goes_over_leases(kind));
     for (size_t i = 0; i < effects->event_count; i++) {
         struct event *event = &change->events[change->event_count++];
         *event = effects->events[i];
@@ -266,7 +275,7 @@ static void after_commit(struct flight *flight)
     struct err none = {0};
     struct ledger_transition *change = &flight->request.transition;
     flight->durable = flight->op;
-    flight->owned = flight->op.owner != NULL;
+    flight->owned = text_equal(flight->op.owner, flight->engine->incarnation);
     flight->row_count = 0;
     replay_forget(&flight->engine->replay, &flight->op.key_hash);
     log_transitions(flight->engine, &flight->op, change->events, change->event_count);
