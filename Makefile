@@ -7,7 +7,7 @@ SWEEP ?= 500
 RELEASE = --buildtype=release -Doptimization=2 -Db_lto=true -Db_pie=true
 DEBUG_SAN = --buildtype=debugoptimized -Db_sanitize=address,undefined -Dmarks=true
 
-.PHONY: all build build-tests demo test sweep scenarios mutate model bench fuzz format format-check lint install clean
+.PHONY: all build build-tests demo test simulate sweep scenarios mutate model bench fuzz format format-check lint install clean
 
 all: build
 
@@ -34,6 +34,13 @@ sweep: build-tests
 	@ONCED_SOURCE=$(CURDIR) ONCED_SWEEP=$(SWEEP) $(BUILD_SAN)/test/sweep/sweep_memory
 	@ONCED_SWEEP=$(SWEEP) ONCED=$(abspath $(BUILD_SAN))/src/cli/onced test/e2e/.venv/bin/python -B -m pytest -q -s \
 		-p no:cacheprovider test/e2e/test_sweep.py test/e2e/test_kill_points.py
+
+# The simulator: OPERATIONS under all faults that break no contract, a quarter as many under all faults, SQLITE_SEEDS runs on a
+# ledger file (a minute on two cores)
+simulate: build
+	@$(BUILD)/src/cli/onced simulate --seed $(SEED) --operations $(OPERATIONS) --faults contract
+	@$(BUILD)/src/cli/onced simulate --seed $(SEED) --operations $$(($(OPERATIONS) / 4 + 1)) --faults all
+	@$(BUILD)/src/cli/onced simulate --seed $(SEED) --seeds $(SQLITE_SEEDS) --faults all --ledger sqlite
 
 scenarios: build-tests
 	@test/e2e/.venv/bin/python tools/scenarios.py $(BUILD_SAN)

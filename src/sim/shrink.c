@@ -14,11 +14,12 @@ struct shrinker {
     struct sim_result last; /* of the smallest run */
 };
 
-/* A violation begins with its rule: "3.4 write-once: …" */
+/* A violation begins with its rule, design numbers and words, before what is of this run: "5.1 an attempt that has
+ * ended (lost) is sent: at_…" */
 static void rule_of(const struct sim_result *result, char *out, size_t size)
 {
-    const char *end = strchr(result->violation, ':');
-    size_t n = end ? (size_t)(end - result->violation) : strlen(result->violation);
+    size_t n = strspn(result->violation, "0123456789., ");
+    n += strcspn(result->violation + n, ":(0123456789");
     n = n < size - 1 ? n : size - 1;
     memcpy(out, result->violation, n);
     out[n] = '\0';
