@@ -3,6 +3,9 @@ BUILD ?= build
 BUILD_SAN ?= build-san
 BUILD_BENCH ?= build-bench
 FUZZ_SECONDS ?= 60
+OPERATIONS ?= 1000000
+SQLITE_SEEDS ?= 200
+SEED ?= 1
 SWEEP ?= 500
 RELEASE = --buildtype=release -Doptimization=2 -Db_lto=true -Db_pie=true
 DEBUG_SAN = --buildtype=debugoptimized -Db_sanitize=address,undefined -Dmarks=true
