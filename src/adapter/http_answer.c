@@ -263,8 +263,9 @@ static int64_t retry_after_ms(const char *text, int64_t now_ms)
     if (digits > 0) {
         ms = digits > 9 ? HTTP_RETRY_AFTER_MS_MAX : (int64_t)strtol(text, NULL, 10) * 1000;
     } else {
-        time_t at = curl_getdate(text, NULL);
-        ms = at == -1 ? 0 : (int64_t)at * 1000 - now_ms;
+        int64_t at = curl_getdate(text, NULL); /* seconds, of whatever year the provider likes */
+        int64_t far = now_ms / 1000 + HTTP_RETRY_AFTER_MS_MAX / 1000 + 1;
+        ms = at < 0 ? 0 : at > far ? HTTP_RETRY_AFTER_MS_MAX : at * 1000 - now_ms;
     }
     return ms < 0 ? 0 : ms > HTTP_RETRY_AFTER_MS_MAX ? HTTP_RETRY_AFTER_MS_MAX : ms;
 }

@@ -178,6 +178,7 @@ static void test_retry_after(void **state)
         {"99999999999999", HTTP_RETRY_AFTER_MS_MAX},
         {"Tue, 14 Nov 2023 22:13:50 GMT", 30000},
         {"Tue, 14 Nov 2023 22:13:10 GMT", 0},
+        {"Wed, 21 Oct 320252025 07:28:00 GMT", HTTP_RETRY_AFTER_MS_MAX},
         {"soon", 0},
         {"-5", 0},
     };
