@@ -17,6 +17,8 @@ static const char *shown_by(const struct ledger_request *request, const struct c
     case LEDGER_ADMIT: return request->admit.admission.op->owner;
     case LEDGER_CLAIM_DUE: return request->claim.owner;
     case LEDGER_TRANSITION:
+        if (request->transition.event_count > 0 && request->transition.events[0].cause == CAUSE_EVIDENCE)
+            return NULL; /* its fence is whoever holds the row, that is not to change */
         if (request->transition.fence)
             return request->transition.fence;
         if (request->transition.op->owner && row && strcmp(request->transition.op->owner, row->owner) != 0)
