@@ -16,8 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CALLS_MAX      24  /* then it gives up; the numbers in traces stay below 64 */
-#define STARTS_MAX     400 /* looks for a gateway or for its partner */
+#define CALLS_MAX      24     /* then it gives up; the numbers in traces stay below 64 */
+#define STARTS_MAX     400    /* looks for a gateway or for its partner */
+#define LATE_RETURN_MS 300000 /* a client comes back after retention, if that is not longer */
 #define ROLLS_PER_CALL 48
 #define TENANTS        2
 #define PRINCIPALS     3
@@ -211,27 +212,39 @@ static struct dice call_dice(struct sim *sim, const struct client *client, unsig
     return dice;
 }
 
+/* Whether its calls stay the same call with other arguments. */
 static bool can_be_rewritten(const struct client *client)
 {
     bool per_arguments = client->mode == MODE_STEP && client->tool->step_identity == STEP_PER_ARGUMENTS;
     return client->mode != MODE_READ && client->mode != MODE_REPEAT && !per_arguments;
 }
 
+/* How long the row of what has ended now is kept at least (docs/registry-reference.md, `retain`). */
+static int64_t kept_ms(const struct tool *tool)
+{
+    int64_t window = tool->repeat_window_ms, repeats = window + (window < 600000 ? window : 600000);
+    return tool->retain_ms > repeats ? tool->retain_ms : repeats;
+}
+
 static void told_the_end(struct sim *sim, struct client *client, struct dice *dice)
 {
     bool nothing = client->state == STATE_FAILED_PERMANENT || client->state == STATE_REJECTED;
-    bool corrects = roll_fault(dice, SIM_CLIENT_REWRITE, 60), repeats = roll_fault(dice, SIM_CLIENT_RETRY, 30);
-    int64_t later = roll_between(dice, 1, 20000);
-    bool keyless_once = client->mode == MODE_REPEAT && client->tool->repeat_window_ms == 0;
+    bool corrects = roll_fault(dice, SIM_CLIENT_REWRITE, 500), repeats = roll_fault(dice, SIM_CLIENT_RETRY, 30);
+    bool returns = roll_fault(dice, SIM_RETENTION, 40); /* long after: what it did is a tombstone by then */
+    int64_t later = roll_between(dice, 1, 20000), kept = kept_ms(client->tool);
+    bool keyless = client->mode == MODE_REPEAT, once = keyless && client->tool->repeat_window_ms == 0;
     client->told = true;
     if (client->calls >= CALLS_MAX) {
         give_up(sim, client, "has heard enough");
-    } else if (nothing && corrects && client->relation != RELATION_AGAIN) {
+    } else if (nothing && corrects && can_be_rewritten(client) && client->relation != RELATION_AGAIN) {
         client->rewrite = client->rewrite % 3 + 1; /* 2.7: a model that corrects a refused argument gets through */
         client->operation[0] = '\0';
         client->told = false;
         again_in(sim, client, later);
-    } else if (repeats && !keyless_once) {
+    } else if (returns && !keyless && kept <= LATE_RETURN_MS) {
+        client->operation[0] = '\0'; /* it calls, it does not ask */
+        again_in(sim, client, kept + later);
+    } else if (repeats && !once) {
         again_in(sim, client, later);
     } else {
         give_up(sim, client, "is done");
@@ -584,7 +597,7 @@ static void run_turn(struct sim *sim, struct sim_event *event)
     if (!may_start(sim, client))
         return;
     struct dice dice = call_dice(sim, client, 20);
-    bool rewrites = roll_fault(&dice, SIM_CLIENT_REWRITE, 30), twice = roll_fault(&dice, SIM_CLIENT_RETRY, 25);
+    bool rewrites = roll_fault(&dice, SIM_CLIENT_REWRITE, 80), twice = roll_fault(&dice, SIM_CLIENT_RETRY, 25);
     if (client->calls > 0 && rewrites && can_be_rewritten(client))
         client->rewrite = (client->rewrite + 1) % 4; /* 2.7: the key stays, the arguments do not */
     bool made = make_call(sim, client, false);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #define ROLLS_PER_LOOK 32
+#define LOOKED_AT      20 /* rows, to find an open one */
 #define AT_ONCE_MAX    64 /* decisions per look at the end */
 
 static const char *const names[] = {"ann", "bob", "eve"};
@@ -97,6 +98,15 @@ static bool resolve(struct sim *sim, struct gateway *gateway, const char *who, c
 
 /* ---- at any time ---- */
 
+/* What is open draws more attention than what has ended. */
+static struct row_seen pick(const struct sim *sim, uint64_t which, size_t count)
+{
+    struct row_seen row = checker_row(sim, (size_t)(which % count));
+    for (size_t i = 1; i < LOOKED_AT && (row.dropped || state_terminal(row.state)); i++)
+        row = checker_row(sim, (size_t)((which + count - i % count) % count));
+    return row;
+}
+
 static void meddle(struct sim *sim, struct dice *dice, struct gateway *gateway, const char *who,
                    const struct row_seen *row)
 {
@@ -159,7 +169,7 @@ static void run_look(struct sim *sim, struct sim_event *event)
     schedule_in(sim, event, gap);
     if (count == 0 || !gateway)
         return;
-    struct row_seen row = checker_row(sim, (size_t)(which % count));
+    struct row_seen row = pick(sim, which, count);
     if (meddles && row.incident[0])
         acknowledge(sim, gateway, names[who], &row);
     if (meddles && !row.dropped)
