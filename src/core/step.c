@@ -837,6 +837,8 @@ static void evidence(struct ctx *c)
         finding->outcome == OUTCOME_SUCCESS || finding->outcome == OUTCOME_FOUND || finding->outcome == OUTCOME_SEVERAL;
     if (finding->outcome == OUTCOME_SEVERAL && !op->duplicate_seen)
         incident(c, INCIDENT_DUPLICATE_EFFECT, finding->detail);
+    if (finding->outcome == OUTCOME_WRONG_OBJECT) /* told late, it is no less strange (5.4) */
+        incident(c, INCIDENT_WRONG_OBJECT, finding->detail);
     if (!effect) {
         if (finding->outcome != OUTCOME_ABSENT)
             op->absent_count = 0; /* absent answers before and after this one are not consecutive (7.1) */

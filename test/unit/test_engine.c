@@ -1144,6 +1144,19 @@ static void test_late_doubt_parts_absent_answers(void **state)
     open_world(fix);
 }
 
+static void test_late_wrong_object_is_an_incident(void **state)
+{
+    struct fix *fix = *state;
+    struct step_effects effects;
+    struct operation op = {.rev = 1, .state = STATE_UNKNOWN_OUTCOME, .unknown_since_ms = 1, .may_have_applied = true};
+    struct step_input in = {.kind = STEP_EVIDENCE, .now_ms = 2, .finding = {.outcome = OUTCOME_WRONG_OBJECT}};
+    assert_int_equal(step(&op, &fix->weak, &in, &effects, NULL), 0);
+    assert_int_equal(op.state, STATE_UNKNOWN_OUTCOME);
+    assert_int_equal(effects.incident_count, 1);
+    assert_int_equal(effects.incidents[0].kind, INCIDENT_WRONG_OBJECT);
+    open_world(fix);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -1203,6 +1216,7 @@ int main(void)
         TEST(test_open_attempts_are_closed_after_an_outage),
         TEST(test_evidence_survives_an_outage),
         TEST(test_late_doubt_parts_absent_answers),
+        TEST(test_late_wrong_object_is_an_incident),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }
