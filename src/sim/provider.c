@@ -452,10 +452,10 @@ struct provider_truth provider_truth(const struct sim *sim, const char *provider
     const struct record *record = map_get(&sim->providers->records, provider_key);
     if (!record)
         return truth;
-    truth.unfinished = record->working_until_ms > sim->now_ms;
+    truth.unfinished = record->working_until_ms >= sim->now_ms; /* its end may be the next event of this moment */
     for (size_t i = 0; i < record->effect_count; i++) {
         const struct effect *effect = &record->effects[i];
-        truth.unfinished |= effect->done_ms > sim->now_ms;
+        truth.unfinished |= effect->done_ms >= sim->now_ms;
         if (effect->failed)
             continue;
         if (truth.effects++ == 0)
