@@ -91,7 +91,7 @@ def test_examples_make_no_duplicates_within_their_contracts(file):
     assert total["false_dedupe"]["count"] == 0
     injected = {fault["name"]: fault["injected"] for fault in report["faults"]}
     assert not any(fault["breaks_contract"] for fault in report["faults"])
-    for name in ("crash", "answer_lost", "net_late", "error_after", "ledger_unknown", "client_retry"):
+    for name in ("crash", "answer_lost", "net_late", "error_after", "ledger_slow", "client_retry"):
         assert injected[name] > 0, name
     assert total["unknown_outcomes"]["count"] > 0
     unknown = total["unknown_outcomes"]
