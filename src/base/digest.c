@@ -3,8 +3,8 @@
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 
-/* The low-level SHA256_* interface: EVP costs more than the hash itself at our sizes, and allocates. SHA256() is built on
- * EVP: without memory it leaves the digest unset. */
+/* The low-level SHA256_* interface: EVP costs more than the hash itself at our sizes, and allocates. SHA256() is built
+ * on EVP: without memory it leaves the digest unset. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 struct digest digest_sha256(struct str text)

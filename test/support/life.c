@@ -91,8 +91,7 @@ static bool shows_effect(const struct look *l)
         if (l->before->state == STATE_DISPATCHED)
             return outcome == OUTCOME_SUCCESS;
         return outcome == OUTCOME_SUCCESS || outcome == OUTCOME_FOUND || outcome == OUTCOME_SEVERAL;
-    case STEP_EVIDENCE:
-        return outcome == OUTCOME_SUCCESS || outcome == OUTCOME_FOUND || outcome == OUTCOME_SEVERAL;
+    case STEP_EVIDENCE: return outcome == OUTCOME_SUCCESS || outcome == OUTCOME_FOUND || outcome == OUTCOME_SEVERAL;
     case STEP_LOOKUP_ANSWER:
         return outcome == OUTCOME_FOUND || outcome == OUTCOME_SEVERAL ||
                (l->life->confirmed && outcome != OUTCOME_FAILED_THERE && outcome != OUTCOME_WRONG_OBJECT);
