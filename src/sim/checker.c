@@ -190,6 +190,23 @@ void checker_request(struct sim *sim, const struct message *message, bool copy)
                      try->arrived);
 }
 
+void checker_answered(struct sim *sim, const struct message *message, enum outcome outcome)
+{
+    struct check_row *row = message->is_read ? NULL : check_find(sim->checker, message->operation);
+    struct check_try *try = row ? check_try_of(row, message->attempt) : NULL;
+    if (try && outcome == OUTCOME_SUCCESS)
+        try->told = message->gateway;
+}
+
+void checker_gateway_died(struct sim *sim, unsigned number)
+{
+    struct checker_model *model = sim->checker;
+    for (size_t i = 0; i < model->row_count; i++)
+        for (struct check_try *try = model->rows[i]->first_try; try; try = try->next)
+            if (try->told == number)
+                try->told = 0;
+}
+
 /* ---- effects ---- */
 
 static bool says_nothing_happened(const struct check_row *row)
@@ -413,6 +430,11 @@ void checker_reply(struct sim *sim, const struct caller *caller, const struct en
     bool asks = caller->asked == ASKED_WAIT || caller->asked == ASKED_OTHER;
     if (!asks && says_not_executed(reply->kind))
         check_not_executed(sim, caller, reply);
+    for (size_t i = 0; reply->kind == REPLY_HELD && row && i < caller->distinct_count; i++)
+        if (strcmp(caller->distinct_from[i], row->id) == 0)
+            sim_violated(sim,
+                         "2.9 distinct_from lets a call run: call %u of intent %u is held because of %s all the same",
+                         caller->call, caller->intent, row->id);
     if (caller->asked == ASKED_WAIT && reply->kind == REPLY_NOT_FOUND)
         sim_violated(sim, "4, 15 an acknowledged operation is never lost: %s (intent %u) is not found",
                      caller->waited_for, caller->intent);

@@ -24,6 +24,7 @@ struct check_try {          /* one attempt row */
     int64_t started_ms, finished_ms; /* by the gateways' clocks */
     bool sent;
     unsigned arrived;
+    unsigned told; /* number of the gateway that was told how it ended and has to write it; 0 = none */
 };
 
 struct check_row { /* an operation, as its commits left it */

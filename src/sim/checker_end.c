@@ -150,6 +150,17 @@ static void check_settled(struct sim *sim, const struct check_row *row)
                          try->number);
 }
 
+/* 3.4: a provider's confirmation that reached a gateway which lived on is never thrown away. */
+static void check_evidence(struct sim *sim, const struct check_row *row)
+{
+    for (const struct check_try *try = row->first_try; try; try = try->next)
+        if (try->told && (try->outcome == OUTCOME_OPEN || try->outcome == OUTCOME_LOST) && !row->dropped)
+            sim_violated(sim,
+                         "3.4 late evidence is kept: %s (intent %u): gw%u was told of the success of attempt %d, its "
+                         "row says %s",
+                         row->id, row->intent, try->told, try->number, outcome_name(try->outcome));
+}
+
 /* 3.2, 3.4 */
 static void check_truth(struct sim *sim, const struct check_row *row)
 {
@@ -196,6 +207,7 @@ void checker_end(struct sim *sim)
         const struct check_row *row = model->rows[i];
         check_settled(sim, row);
         check_truth(sim, row);
+        check_evidence(sim, row);
         check_watched(sim, row);
         if (row->dropped) {
             check_tombstone(sim, row);

@@ -550,6 +550,20 @@ static void check_one_intent(struct checker_model *model, const struct check_row
     }
 }
 
+/* 2.2: the first source that yields a key wins. */
+static void check_source(struct checker_model *model, const struct check_row *row, const struct operation *op)
+{
+    enum key_source source = op->key_source;
+    bool weaker_than_business = source != KEY_SOURCE_CALLER && source != KEY_SOURCE_BUSINESS;
+    bool wrong = row->tool && ((row->tool->identity == IDENTITY_CALLER && source != KEY_SOURCE_CALLER) ||
+                               (row->tool->key && weaker_than_business));
+    wrong |= op->run && op->step && (source == KEY_SOURCE_CALL || source == KEY_SOURCE_REPEAT);
+    wrong |= op->call && source == KEY_SOURCE_REPEAT;
+    if (wrong)
+        sim_violated(model->sim, "2.2 the first source of a key wins: %s (intent %u, tool %s) took %s", row->id,
+                     row->intent, row->tool_name, key_source_name(source));
+}
+
 static void check_first_state(struct checker_model *model, unsigned number, const struct check_row *row,
                               const struct ledger_admit *admit)
 {
@@ -635,6 +649,7 @@ static void insert(struct checker_model *model, unsigned number, const struct le
         add_try(model, row, admit->attempt);
     take_life(model, row, op);
     check_first_state(model, number, row, admit);
+    check_source(model, row, op);
     check_key(model, row);
     check_keyless(model, row, admit);
     check_one_intent(model, row, op);

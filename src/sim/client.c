@@ -409,6 +409,8 @@ static void fill_request(struct agent_call *call)
     out->distinct_count = client->distinct_count;
     call->caller.tenant = out->tenant;
     call->caller.principal = out->principal;
+    call->caller.distinct_from = out->distinct_from;
+    call->caller.distinct_count = out->distinct_count;
 }
 
 static void fill_wait(struct agent_call *call, bool as_somebody_else)
@@ -610,6 +612,7 @@ static void run_turn(struct sim *sim, struct sim_event *event)
 void clients_gateway_died(struct sim *sim, struct gateway *gateway)
 {
     struct agent_call *next;
+    checker_gateway_died(sim, gateway_number(gateway));
     for (struct agent_call *call = sim->clients->calls; call; call = next) {
         next = call->next;
         if (call->gateway != gateway || call->dead)

@@ -64,6 +64,10 @@ unsigned wire_under_way(const struct sim *sim, const char *operation);
 void checker_sending(struct sim *sim, struct gateway *gateway, const struct message *message, int64_t gateway_ms);
 /* A request has arrived at the provider. copy: once more, by the network's doing. */
 void checker_request(struct sim *sim, const struct message *message, bool copy);
+/* The gateway was told how its attempt ended, and lives. */
+void checker_answered(struct sim *sim, const struct message *message, enum outcome outcome);
+/* What this gateway was told and has not written is lost with it. */
+void checker_gateway_died(struct sim *sim, unsigned number);
 /* An effect was made. excuse: SIM_FAULT_COUNT, or the fault that makes it a further one. */
 void checker_effect(struct sim *sim, const struct message *message, const char *external_id, enum sim_fault excuse);
 
@@ -74,6 +78,8 @@ struct caller { /* whose call was answered */
     enum asked asked;
     const char *tenant, *principal, *tool;
     const char *waited_for; /* ASKED_WAIT: operation id */
+    const char *const *distinct_from;
+    size_t distinct_count;
     bool is_read;
     unsigned gateway;
     int64_t asked_ms;

@@ -171,6 +171,8 @@ static void tell(struct sim *sim, struct exchange *exchange)
     exchange->done = NULL;
     struct gateway *gateway = wire->gateway;
     bool dead = wire->cut;
+    if (!dead)
+        checker_answered(sim, &exchange->message, told->outcome);
     done(exchange->user, &answer);
     end_if_over(sim, exchange);
     if (!dead)

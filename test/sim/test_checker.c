@@ -621,6 +621,38 @@ static void test_clean_failure_ends_a_doubt(void **state)
     expect(fix, "3.2 no clean failure ends a doubt");
 }
 
+/* A gateway is told of a success, somebody else had given the operation up: its answer is not thrown away. */
+static void thrown_away(struct fix *fix, bool dies)
+{
+    struct operation *op = dispatched(fix, "mail", 1);
+    struct message message = message_of(fix, op);
+    message.gateway = 1;
+    send_by(fix, 1, &message, NOW);
+    effect(fix, op, "ef_1", SIM_FAULT_COUNT);
+    checker_answered(&fix->sim, &message, OUTCOME_SUCCESS);
+    struct change change = change_to(op, STATE_UNKNOWN_OUTCOME, CAUSE_OWNER_GONE);
+    end_try(fix, op, &change, OUTCOME_LOST);
+    write_change(fix, 1, op, &change, true);
+    if (dies)
+        checker_gateway_died(&fix->sim, 1);
+    change = change_to(op, STATE_COMPLETED_SUCCESS, CAUSE_OPERATOR);
+    change.op.external_id = "ef_1";
+    write_change(fix, 1, op, &change, true);
+    checker_end(&fix->sim);
+}
+
+static void test_evidence_thrown_away(void **state)
+{
+    thrown_away(*state, false);
+    expect(*state, "3.4 late evidence is kept");
+}
+
+static void test_evidence_lost_with_its_gateway(void **state)
+{
+    thrown_away(*state, true);
+    expect_nothing(*state);
+}
+
 static void test_rejected_although_sent(void **state)
 {
     struct fix *fix = *state;
@@ -999,6 +1031,28 @@ static void test_conflict_is_replayed(void **state)
     expect(fix, "2.7 same key, other arguments");
 }
 
+static void test_weaker_source_of_a_key(void **state)
+{
+    struct fix *fix = *state;
+    struct operation *op = make(fix, "mail", 1, 1);
+    fix->weak.identity = IDENTITY_CALLER;
+    op->key_source = KEY_SOURCE_REPEAT;
+    admit_as(fix, 1, op, false);
+    expect(fix, "2.2 the first source of a key wins");
+}
+
+static void test_held_in_spite_of_distinct_from(void **state)
+{
+    struct fix *fix = *state;
+    struct operation *doubt = unknown(fix, "mail", 1);
+    const char *distinct[] = {doubt->id};
+    reply(fix, 2, 1, REPLY_HELD, doubt);
+    expect_nothing(fix);
+    reply_as(fix, (struct caller){.intent = 2, .call = 2, .distinct_from = distinct, .distinct_count = 1},
+             (struct engine_reply){.kind = REPLY_HELD, .op = doubt});
+    expect(fix, "2.9 distinct_from lets a call run");
+}
+
 static void test_read_leaves_a_row(void **state)
 {
     struct fix *fix = *state;
@@ -1143,6 +1197,8 @@ int main(void)
         TEST(test_end_changes_its_result),
         TEST(test_decision_without_a_name),
         TEST(test_clean_failure_ends_a_doubt),
+        TEST(test_evidence_thrown_away),
+        TEST(test_evidence_lost_with_its_gateway),
         TEST(test_rejected_although_sent),
         TEST(test_correction_without_an_incident),
         TEST(test_resend_without_a_key),
@@ -1178,6 +1234,8 @@ int main(void)
         TEST(test_in_doubt_guard_and_distinct_from),
         TEST(test_other_key_is_joined),
         TEST(test_conflict_is_replayed),
+        TEST(test_weaker_source_of_a_key),
+        TEST(test_held_in_spite_of_distinct_from),
         TEST(test_read_leaves_a_row),
         TEST(test_told_before_it_is_durable),
         TEST(test_told_of_what_does_not_exist),
