@@ -272,14 +272,21 @@ static int64_t lookup_delay(const struct ctx *c)
 }
 
 /* From when on settle counts (7.1). A request may have left, and with a whole answer the provider was done with it, up
- * to now. Where no answer can come any more (the connection broke, the owner died) the provider may go on for as long
- * as it may take to answer. */
+ * to now. Where no answer can come any more (the connection broke, the owner died), or the answer is that an earlier
+ * request is still worked on, the provider may go on for as long as it may take to answer. */
 static int64_t last_moment(const struct ctx *c, enum reason reason)
 {
-    bool still_working = reason == REASON_CONNECTION_LOST || reason == REASON_LEASE_LOST;
+    bool still_working = reason == REASON_CONNECTION_LOST || reason == REASON_LEASE_LOST || reason == REASON_KEY_IN_USE;
     if (!still_working)
         return c->in->now_ms;
     return c->in->now_ms + (c->tool ? c->tool->provider->timeout_ms : TOOL_MISSING_MS);
+}
+
+/* An answer to a later request says nothing of when an earlier one is over. */
+static void sent_until(struct operation *op, int64_t at_ms)
+{
+    if (op->last_sent_ms < at_ms)
+        op->last_sent_ms = at_ms;
 }
 
 /* Enters or stays in unknown_outcome and plans what comes next. */
@@ -292,7 +299,7 @@ static void become_unknown(struct ctx *c, enum cause cause, enum reason reason, 
         op->retries = 0;
     }
     op->absent_count = 0;
-    op->last_sent_ms = last_moment(c, reason);
+    sent_until(op, last_moment(c, reason));
     move(c, cause, STATE_UNKNOWN_OUTCOME, reason, text);
     if (!c->tool) { /* a reload may bring it back, and with it the ways to find out */
         wake_at(op, c->in->now_ms + TOOL_MISSING_MS);
@@ -418,7 +425,7 @@ static void call_answer(struct ctx *c)
     case OUTCOME_ACCEPTED: /* the id is kept at once (case S81) */
         take_result(op, finding);
         op->retries = 0;
-        op->last_sent_ms = c->in->now_ms; /* as in become_unknown(): settle and give_up count from here */
+        sent_until(op, c->in->now_ms); /* as in become_unknown(): settle and give_up count from here */
         move(c, CAUSE_ANSWER, STATE_ACKNOWLEDGED, REASON_ACCEPTED, finding->detail);
         wake_at(op, c->in->now_ms + lookup_delay(c));
         break;
@@ -609,7 +616,7 @@ static void dispatch(struct ctx *c)
     op->may_have_applied = true;
     if (op->first_sent_ms == 0)
         op->first_sent_ms = c->in->now_ms;
-    op->last_sent_ms = c->in->now_ms;
+    sent_until(op, c->in->now_ms);
     move(c, CAUSE_DISPATCH, STATE_DISPATCHED, REASON_NONE, NULL);
     c->fx->events[c->fx->event_count - 1].attempt = op->tries;
     take_lease(c);

@@ -1157,6 +1157,32 @@ static void test_late_wrong_object_is_an_incident(void **state)
     open_world(fix);
 }
 
+/* Absence counts when all requests are over: a later one's answer (key in use, an error) does not end an earlier one.
+ */
+static void test_settle_waits_for_every_request(void **state)
+{
+    struct fix *fix = *state;
+    struct step_effects effects;
+    struct operation op = {.rev = 1, .state = STATE_DISPATCHED, .may_have_applied = true, .attempts = 1, .tries = 1};
+    struct step_input gone = {.kind = STEP_OWNER_GONE, .now_ms = 1000};
+    struct step_input again = {.kind = STEP_DISPATCH, .now_ms = 1100, .owner = "gw"};
+    struct step_input answer = {.kind = STEP_ANSWER, .now_ms = 1200, .finding = {.outcome = OUTCOME_PROVIDER_ERROR}};
+    int64_t over_ms = 1000 + fix->provider.timeout_ms;
+    assert_int_equal(step(&op, &fix->keyed, &gone, &effects, NULL), 0);
+    assert_int_equal(op.last_sent_ms, over_ms);
+    assert_int_equal(step(&op, &fix->keyed, &again, &effects, NULL), 0);
+    assert_int_equal(op.last_sent_ms, over_ms);
+    assert_int_equal(step(&op, &fix->keyed, &answer, &effects, NULL), 0);
+    assert_int_equal(op.last_sent_ms, over_ms);
+    again.now_ms = 1300;
+    answer.now_ms = 1400;
+    answer.finding.outcome = OUTCOME_KEY_IN_USE;
+    assert_int_equal(step(&op, &fix->keyed, &again, &effects, NULL), 0);
+    assert_int_equal(step(&op, &fix->keyed, &answer, &effects, NULL), 0);
+    assert_int_equal(op.last_sent_ms, 1400 + fix->provider.timeout_ms);
+    open_world(fix);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -1217,6 +1243,7 @@ int main(void)
         TEST(test_evidence_survives_an_outage),
         TEST(test_late_doubt_parts_absent_answers),
         TEST(test_late_wrong_object_is_an_incident),
+        TEST(test_settle_waits_for_every_request),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }
