@@ -198,7 +198,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                      &answer);
         CHECK(raw || answer.status != -1); /* a whole request is answered or its connection is closed */
         check_call(&stage->engine);
-        if (answer.status > 0)
+        if (answer.status > 100) /* 100: Expect was read, the answer comes behind */
             check_answer(&answer);
         http_answer_release(&answer);
     }
