@@ -14,8 +14,11 @@
 
 #define START_MS     1800000000000
 #define DAY_MS       86400000LL
-#define ANSWER_MS    20   /* between a request and its answer */
-#define AGAIN_MS     100  /* a caller that was turned away asks again */
+#define ANSWER_MS    20   /* between a request and its answer, and … */
+#define ANSWER_EACH  13   /* … so much more for each intent: not all in one commit */
+#define FIRST_EACH   30   /* between the first calls of two intents, likewise */
+#define AGAIN_MS     500  /* a caller that was turned away asks again, … */
+#define LATER_MS     5000 /* … and one that waits for the end of retention: claims of a dead owner last a minute */
 #define STEPS_MAX    6000 /* of the clock in one phase; a settled life takes a few hundred */
 #define CALLERS_EACH 2
 #define PENDING_MAX  64
@@ -54,7 +57,7 @@ static const struct intent {
 struct caller {
     struct life *life;
     int intent;
-    bool open;
+    bool open, asked; /* asked: in this phase at least once */
     int64_t again_at_ms;
     struct arena arena;
     struct engine_call call;
@@ -93,6 +96,7 @@ struct life {
     struct pending pending[PENDING_MAX];
     size_t pending_count;
     bool expired[INTENTS];
+    char last[INTENTS][48]; /* what was answered last, for messages */
     bool stopped;
 };
 
@@ -191,7 +195,8 @@ static void provider_send(struct adapter *adapter, const struct adapter_call *ca
     if (life->pending_count == PENDING_MAX)
         broken(life->memory, "more than %d requests on the wire", PENDING_MAX);
     struct pending *pending = &life->pending[life->pending_count++];
-    *pending = (struct pending){.due_ms = life->memory->now_ms + ANSWER_MS, .done = done, .user = user};
+    *pending =
+        (struct pending){.due_ms = life->memory->now_ms + ANSWER_MS + index * ANSWER_EACH, .done = done, .user = user};
     pending->answer.outcome = outcome;
     bool good = outcome == OUTCOME_SUCCESS || outcome == OUTCOME_FOUND;
     snprintf(pending->external_id, sizeof pending->external_id, "ext_%d", index);
@@ -398,7 +403,9 @@ static void on_reply(void *user, const struct engine_reply *reply)
     struct caller *caller = user;
     struct life *life = caller->life;
     caller->open = false;
-    caller->again_at_ms = life->memory->now_ms + AGAIN_MS;
+    caller->again_at_ms = life->memory->now_ms + (life->memory->retention_began ? LATER_MS : AGAIN_MS);
+    snprintf(life->last[caller->intent], sizeof life->last[0], "kind %d, %s", (int)reply->kind,
+             reply->op ? state_name(reply->op->state) : "no operation");
     switch (reply->kind) {
     case REPLY_OPERATION:
         if (state_terminal(reply->op->state)) {
@@ -436,7 +443,7 @@ static void call(struct caller *caller)
                  .idempotency_key = intent->no_key ? NULL : arena_printf(&caller->arena, "k%d", caller->intent),
                  .not_before_ms = intent->scheduled ? START_MS + 5000 : 0},
     };
-    caller->open = true;
+    caller->open = caller->asked = true;
     engine_call(caller->life->engine, &caller->call, on_reply, caller);
 }
 
@@ -474,7 +481,7 @@ static bool ask(struct life *life, int64_t *next)
             continue; /* without a key it would be a new intent by now */
         for (int c = 0; c < CALLERS_EACH; c++) {
             struct caller *caller = &life->callers[i][c];
-            if (is_over(life, i) && caller->again_at_ms) /* asked in this phase at least once */
+            if (is_over(life, i) && caller->asked)
                 continue;
             some = true;
             if (caller->open)
@@ -509,12 +516,23 @@ static void advance(struct life *life, int64_t until_ms)
         life->memory->now_ms = until_ms;
 }
 
+static void say_what_is_left(struct life *life)
+{
+    char *word = life->memory->word;
+    size_t n = 0, size = sizeof life->memory->word;
+    for (int i = 0; i < INTENTS && n < size; i++)
+        if (!is_over(life, i))
+            n += (size_t)snprintf(word + n, size - n, "intent %d was last answered with %s; ", i, life->last[i]);
+}
+
 /* Every intent is asked for by both callers and comes to its end. False: not within the time that a life has. */
 static bool go_through(struct life *life)
 {
     for (int i = 0; i < INTENTS; i++)
-        for (int c = 0; c < CALLERS_EACH; c++)
-            life->callers[i][c].again_at_ms = 0;
+        for (int c = 0; c < CALLERS_EACH; c++) {
+            life->callers[i][c].asked = false;
+            life->callers[i][c].again_at_ms = life->memory->now_ms + i * FIRST_EACH + c;
+        }
     for (int step = 0; step < STEPS_MAX; step++) {
         int64_t next = life->memory->now_ms + 1000;
         bool some = ask(life, &next);
@@ -523,6 +541,7 @@ static bool go_through(struct life *life)
             return true;
         advance(life, next);
     }
+    say_what_is_left(life);
     return false;
 }
 

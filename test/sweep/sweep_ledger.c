@@ -110,7 +110,8 @@ static void run_sweep(void **state)
     unsigned seeds = sweep->seeds > 1 && case_full() ? 4 * sweep->seeds : sweep->seeds;
     assert_true(total > 0); /* a call that is never made would prove nothing */
     for (unsigned i = 0; (n = case_point(total, sweep->few, i)) > 0; i++) {
-        for (uint64_t seed = 0; seed < seeds; seed++) {
+        for (unsigned k = 0; k < seeds; k++) {
+            uint64_t seed = seeds > 1 ? (uint64_t)i * seeds + k : 0; /* each point another pattern of loss */
             wrong = run_case(sweep, n, seed, &calls, &end);
             count(&tally, sweep, n, seed, wrong, end);
         }
