@@ -107,10 +107,15 @@ enum err_code store_names_load(struct store *store, bool may_add, struct err *er
         rc = sqlite3_step(select);
         if (rc != SQLITE_ROW)
             break;
+        const char *kind_text = (const char *)sqlite3_column_text(select, 0);
+        const char *text = (const char *)sqlite3_column_text(select, 2);
+        if (!kind_text || !text) { /* never NULL in a file that we wrote */
+            sqlite3_finalize(select);
+            return store_failed(store, SQLITE_CORRUPT, err);
+        }
         for (int kind = 0; kind < NAME_KINDS; kind++)
-            if (strcmp(kind_texts[kind], (const char *)sqlite3_column_text(select, 0)) == 0)
-                note_name(&store->names, (enum name_kind)kind, sqlite3_column_int(select, 1),
-                          (const char *)sqlite3_column_text(select, 2), &next[kind]);
+            if (strcmp(kind_texts[kind], kind_text) == 0)
+                note_name(&store->names, (enum name_kind)kind, sqlite3_column_int(select, 1), text, &next[kind]);
     }
     sqlite3_finalize(select);
     if (rc != SQLITE_DONE)
@@ -163,6 +168,8 @@ static enum err_code read_version(struct store *store, int *version, struct err 
     if (application != STORE_APPLICATION_ID && (application != 0 || tables > 0))
         return err_set(err, ERR_INVALID, "%s is the SQLite database of another program, not a onced ledger",
                        store->path);
+    if (*version < 0)
+        return store_failed(store, SQLITE_CORRUPT, err);
     if (*version > STORE_SCHEMA_VERSION)
         return err_set(
             err, ERR_INVALID,
