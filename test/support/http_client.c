@@ -30,13 +30,33 @@ const char *http_answer_header(struct http_answer *answer, const char *name)
     return NULL;
 }
 
+/* connect() that a signal interrupts (libFuzzer's timer) goes on by itself and must not be called again. */
+static bool connects_later(int fd)
+{
+    struct pollfd poll_fd = {fd, POLLOUT, 0};
+    int error = errno;
+    socklen_t size = sizeof error;
+    if (error != EINTR)
+        return false;
+    while (poll(&poll_fd, 1, -1) < 0 && errno == EINTR)
+        continue;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
+        return false;
+    errno = error;
+    return error == 0;
+}
+
 int http_connect(uint16_t port)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
     inet_pton(AF_INET, "127.0.0.1", &at.sin_addr);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&at, sizeof at) != 0)
+    if (fd < 0 || (connect(fd, (struct sockaddr *)&at, sizeof at) != 0 && !connects_later(fd))) {
+        perror("http_connect"); /* callers only see that there is no connection */
+        if (fd >= 0)
+            close(fd);
         return -1;
+    }
     return fd;
 }
 
