@@ -10,6 +10,12 @@
 
 struct adapter;
 
+/* Who is behind a call, as numbers of the door that took it: what an MCP server asks or tells while it works goes there.
+ * No part of any identity, never stored; both 0 = nobody (REST, recovery, retries after a restart). */
+struct adapter_origin {
+    uint64_t session, call;
+};
+
 /* One request for the wire. Borrowed for the duration of the call of send / check / describe only. */
 struct adapter_call {
     const struct tool *tool;
@@ -21,6 +27,7 @@ struct adapter_call {
     const char *tenant, *run, *trace; /* may be NULL */
     const struct json *arguments;     /* effective arguments */
     struct str progress;              /* look-ups: what the former page's answer gave, absent for the first page */
+    struct adapter_origin origin;     /* of the caller that waits since admission */
 };
 
 /* What came of it. Everything is borrowed for the duration of the done callback. */

@@ -18,7 +18,7 @@ const char *verdict_name(enum verdict verdict)
 
 bool admission_wants_repeats(const struct admission *admission)
 {
-    return admission->op->key_source == KEY_SOURCE_REPEAT && !admission->op->repeat_of;
+    return (admission->op->key_source == KEY_SOURCE_REPEAT || admission->repeats_too) && !admission->op->repeat_of;
 }
 
 /* Same run when the call's run is known, else same session when that is known, else anything of the principal. */

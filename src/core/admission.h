@@ -15,6 +15,7 @@ struct admission {
     enum on_mismatch on_mismatch;
     bool share_with_tenant; /* 2.4, resolved for the key source */
     int64_t repeat_window_ms;
+    bool repeats_too;                                  /* the repeat rule holds besides the key (source call) */
     bool hold_in_doubt;                                /* 2.9 applies */
     const char *distinct_from[ADMISSION_DISTINCT_MAX]; /* operation ids that the caller declares to be other intents */
     size_t distinct_count;

@@ -256,6 +256,7 @@ static void fill_admission(const struct call *call, const struct tool *tool, str
         .share_with_tenant =
             tool->share == SHARE_TENANT || (tool->share == SHARE_DEFAULT && op->key_source == KEY_SOURCE_BUSINESS),
         .repeat_window_ms = tool->repeat_window_ms,
+        .repeats_too = op->key_source == KEY_SOURCE_CALL && call->call_id_per_try,
         .hold_in_doubt = tool->in_doubt == IN_DOUBT_HOLD,
         .distinct_count = call->distinct_count,
         .volatile_pointers = tool->volatile_pointers,

@@ -46,11 +46,16 @@ enum step_identity { STEP_PER_STEP, STEP_PER_ARGUMENTS };
 /* Alphabet and form of the key that a provider is given (design 1 "provider key"). */
 enum key_format { KEY_FORMAT_OPERATION_ID, KEY_FORMAT_UUID, KEY_FORMAT_HEX };
 
+/* By what adapter a provider is reached. */
+enum provider_kind { PROVIDER_HTTP, PROVIDER_MCP, PROVIDER_KIND_COUNT };
+
 struct provider {
     const char *name;
-    unsigned connections_max; /* attempts on the wire at once */
-    unsigned queue_max;       /* operations waiting in memory for a slot */
-    int64_t timeout_ms;       /* of one attempt, whole */
+    enum provider_kind kind;
+    const void *adapter_provider; /* owned by the registry, opaque to core */
+    unsigned connections_max;     /* attempts on the wire at once */
+    unsigned queue_max;           /* operations waiting in memory for a slot */
+    int64_t timeout_ms;           /* of one attempt, whole */
     int64_t connect_timeout_ms;
     /* key contract */
     bool key_honoured;        /* provider dedupes by the key we send */
@@ -100,6 +105,9 @@ struct tool {
     const struct provider *provider;
     const struct json *input_schema_json; /* as published */
     const struct schema *input_schema;    /* compiled; NULL = any object */
+    /* what MCP clients are told (docs/mcp.md); NULL = worked out from the class, or none */
+    const struct json *annotations_json, *output_schema_json, *icons_json, *meta_json;
+    bool forwarded; /* MCP: handed through to the server as it is, outside of the ledger (class read only) */
     /* identity (design 2) */
     enum identity_rule identity;
     const struct template *key; /* business key over canonical arguments; NULL = none */

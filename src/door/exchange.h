@@ -102,6 +102,25 @@ struct exchange {
 /* Sends status and answer. The exchange is not to be touched afterwards. */
 void exchange_send(struct exchange *exchange, int status);
 
+/* ---- streamed answers (server-sent events) ---- */
+
+/* Sends the head now: 200 with this content type, no caching. Pieces follow with exchange_stream_write; the exchange
+ * stays valid until exchange_stream_end. gone is called (once, from the loop) when the client leaves or when more than
+ * pending_max bytes wait unsent; the exchange is to be ended by exchange_stream_end all the same, at once or later. */
+void exchange_stream(struct exchange *exchange, const char *content_type, size_t pending_max,
+                     void (*gone)(struct exchange *exchange));
+void exchange_stream_write(struct exchange *exchange, struct str bytes); /* copied */
+void exchange_stream_end(struct exchange *exchange);
+/* While a plain answer is not given yet: be told when the client leaves (once). */
+void exchange_on_gone(struct exchange *exchange, void (*gone)(struct exchange *exchange));
+
+/* A request header by its lower-case name, also one that is not in the table above; absent when not given. Valid until
+ * the answer. */
+struct str exchange_header(struct exchange *exchange, const char *name);
+/* An answer header; name and value live in the exchange's arena or outlive it. At most EXCHANGE_EXTRA_MAX. */
+#define EXCHANGE_EXTRA_MAX 4
+void exchange_add_header(struct exchange *exchange, const char *name, const char *value);
+
 /* The route went to the ledger (+1) or is back (-1): the door does not close meanwhile. */
 void exchange_hold(struct exchange *exchange, int by);
 

@@ -428,6 +428,7 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
     struct ledger_admit *admit = &flight->request.admit;
     struct identity_error why;
     flight_set_tool(flight, engine->registry, tool);
+    flight->origin = request->origin;
     new_operation_id(engine, op);
     if (identity_derive(&request->call, tool, secret_of(engine), &flight->arena, op, &admit->admission,
                         &flight->arguments, &why, &err)) {

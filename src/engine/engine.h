@@ -95,7 +95,8 @@ struct engine_call {
     struct call call; /* call.arguments may be changed in place by defaults and normalisers */
     bool async;       /* answer after admission: 202 */
     bool dry_run;
-    int64_t wait_ms; /* < 0: the tool's default */
+    int64_t wait_ms;              /* < 0: the tool's default */
+    struct adapter_origin origin; /* handed to the adapter with the first attempt */
 };
 
 #define ENGINE_WAIT_MS_MAX 120000

@@ -482,6 +482,7 @@ void flight_send(struct flight *flight)
         .trace = op->trace,
         .arguments = arguments_of(flight),
         .progress = flight->progress,
+        .origin = flight->origin,
     };
     flight->phase = PHASE_WIRE;
     MARK_IF(call.kind == ATTEMPT_CALL, before_send);

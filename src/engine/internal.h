@@ -86,9 +86,10 @@ struct flight {
     struct attempt attempt;                          /* the one on the wire or about to be */
     struct attempt rows[LEDGER_CHANGE_ATTEMPTS_MAX]; /* to be written with the next commit */
     size_t row_count;
-    struct str progress;     /* of a look-up over pages */
-    int64_t lookup_began_ms; /* when the first page was asked for */
-    struct finding finding;  /* of the last answer, for the evidence path */
+    struct adapter_origin origin; /* of the caller that opened it; gone after a restart */
+    struct str progress;          /* of a look-up over pages */
+    int64_t lookup_began_ms;      /* when the first page was asked for */
+    struct finding finding;       /* of the last answer, for the evidence path */
     bool has_finding;
     struct str full_result; /* delivered once when too large to be kept */
     enum after_commit after;

@@ -20,6 +20,7 @@ struct read {
     struct route *route;
     struct operation op; /* never stored: shape for the answer */
     const struct json *arguments;
+    struct adapter_origin origin; /* of the first caller */
     struct waiter *callers;
     struct queued queued;
     struct heap_node timer; /* retry, or the end of a cached result */
@@ -263,6 +264,7 @@ static void try_now(struct read *read)
         .run = read->op.run,
         .trace = read->op.trace,
         .arguments = read->arguments,
+        .origin = read->origin,
     };
     engine->adapter->ops->send(engine->adapter, &call, answered, read);
 }
@@ -307,6 +309,7 @@ struct waiter *reads_call(struct reads *reads, const struct engine_call *request
     read->op.tool = tool->name;
     read->op.state = STATE_DISPATCHED;
     read->arguments = json_copy(&read->arena, arguments);
+    read->origin = request->origin;
     read->started_ms = read->op.created_ms = engine_now(engine);
     map_put(&reads->by_key, read->key, read);
     read->next = reads->first;

@@ -1,0 +1,233 @@
+/* What the files of the MCP door share. Not for others. */
+#ifndef DOOR_MCP_PARTS_H
+#define DOOR_MCP_PARTS_H
+
+#include "base/map.h"
+#include "door/mcp.h"
+#include "door/shape.h"
+
+/* Error codes of MCP (2026-07-28) beyond those of JSON-RPC. */
+#define MCP_HEADER_MISMATCH     (-32020)
+#define MCP_MISSING_CAPABILITY  (-32021)
+#define MCP_UNSUPPORTED_VERSION (-32022)
+#define MCP_RESOURCE_NOT_FOUND  (-32002) /* legacy */
+
+#define MCP_META_VERSION      "io.modelcontextprotocol/protocolVersion"
+#define MCP_META_CAPABILITIES "io.modelcontextprotocol/clientCapabilities"
+#define MCP_META_CLIENT       "io.modelcontextprotocol/clientInfo"
+#define MCP_META_LOG_LEVEL    "io.modelcontextprotocol/logLevel"
+#define MCP_META_SERVER       "io.modelcontextprotocol/serverInfo"
+#define MCP_META_SUBSCRIPTION "io.modelcontextprotocol/subscriptionId"
+#define MCP_META_RELATED_TASK "io.modelcontextprotocol/related-task"
+#define MCP_EXTENSION_TASKS   "io.modelcontextprotocol/tasks"
+#define MCP_META_KEY          "dev.onced/idempotency-key"
+#define MCP_META_RUN          "dev.onced/run-id"
+#define MCP_META_STEP         "dev.onced/step-id"
+#define MCP_META_RESULT       "dev.onced/result" /* onced's result shape beside a server's own result */
+
+#define MCP_SESSION_ID_SIZE 33 /* 32 hexadecimal characters and the NUL */
+
+struct mcp_session;
+struct mcp_request;
+
+/* ---- sinks: where messages to a client go (the transports implement them) ---- */
+
+/* Where the messages about one request go. Belongs to the transport; lives until it was told the final message or said
+ * mcp_request_gone(). */
+struct mcp_sink {
+    const struct mcp_sink_ops *ops;
+};
+struct mcp_sink_ops {
+    /* One message without line end. final: the answer to the request, nothing follows, the sink is not to be touched
+     * afterwards. http_status: what HTTP answers when nothing else was sent before (200, 400, 404, …). */
+    void (*message)(struct mcp_sink *sink, struct str message, bool final, int http_status);
+    /* The client cancelled: no answer will come. Like a final message otherwise. */
+    void (*drop)(struct mcp_sink *sink);
+};
+
+/* Where messages go that belong to no request of a legacy session: its GET stream over HTTP, the stream itself on
+ * stdio. Returns false when nobody can be reached now. */
+typedef bool mcp_send_fn(struct mcp_session *session, void *user, struct str message);
+
+/* ---- sessions ---- */
+
+/* One client. Legacy: from initialize on; modern over HTTP: one per request, made and ended by the transport; stdio:
+ * one per stream, whatever era its messages are of. */
+struct mcp_session {
+    struct mcp_door *door;
+    struct mcp_session *next, **at; /* of the door */
+    uint64_t number;                /* adapter_origin.session */
+    char id[MCP_SESSION_ID_SIZE];   /* "" when the transport wants none */
+    bool stdio, ephemeral;
+    bool initialized;   /* legacy: initialize was answered */
+    char version[16];   /* legacy: negotiated revision; "" before */
+    struct arena arena; /* texts below */
+    const char *tenant, *principal;
+    enum role role;
+    const struct json *client_info, *capabilities; /* legacy: of initialize; NULL before */
+    int log_level;     /* legacy: logging/setLevel; index into mcp_log_levels, -1 = not set */
+    int64_t used_ms;   /* last request */
+    mcp_send_fn *send; /* NULL = no way */
+    void *send_user;
+    struct mcp_request *requests; /* being worked on */
+    size_t request_count;
+    struct map by_id;              /* JSON text of the id → mcp_request */
+    struct mcp_forward *forward;   /* mcp_forward.c: links, subscriptions, questions */
+    struct mcp_calls *calls;       /* mcp_call.c: what the session called last, per tool; digests of ids seen */
+    struct mcp_outgoing *outgoing; /* mcp_rpc.c: our requests to the client that wait for its answer */
+};
+
+/* mcp_session.c. New sessions belong to the door; NULL: over sessions_max and none could be ended. */
+struct mcp_session *mcp_session_new(struct mcp_door *door, const char *tenant, const char *principal, enum role role);
+struct mcp_session *mcp_session_find(struct mcp_door *door, const char *id); /* by session id */
+struct mcp_session *mcp_session_by_number(struct mcp_door *door, uint64_t number);
+void mcp_session_set_sender(struct mcp_session *session, mcp_send_fn *send, void *user);
+/* Ends it: requests that wait are dropped (their operations go on), links closed, outgoing requests forgotten. */
+void mcp_session_end(struct mcp_session *session);
+
+/* ---- requests ---- */
+
+/* Facts of the transport that come with a message. */
+struct mcp_facts {
+    bool http;
+    struct str idempotency_key, run_id, step_id, traceparent; /* headers, absent = none */
+    /* modern over HTTP: checked against the body by mcp_http.c before the message is handed over */
+};
+
+/* One request of a client. Made by mcp_receive, ended by mcp_reply*, mcp_request_gone. */
+struct mcp_request {
+    struct mcp_session *session;
+    struct mcp_request *next, **at;
+    struct mcp_sink *sink;
+    struct arena arena; /* everything about it */
+    struct rpc_message message;
+    struct mcp_facts facts;
+    enum mcp_era era;
+    const char *version;                          /* protocol revision in force for it */
+    const struct json *meta;                      /* params._meta, NULL = none */
+    const struct json *capabilities;              /* of the client for this request; never NULL */
+    struct str progress_token;                    /* JSON text, absent = none */
+    int log_level;                                /* modern: of _meta; legacy: the session's; -1 = none wanted */
+    uint64_t number;                              /* adapter_origin.call; unique in the process */
+    void *user;                                   /* of who works on it … */
+    void (*release)(struct mcp_request *request); /* … and lets go of it: called once when the request ends */
+    void (*cancel)(struct mcp_request *request);  /* the client cancelled (NULL: only dropped) */
+    bool cancelled;
+};
+
+/* One message from a client. sink: where answers to a request go; notifications and responses need none (NULL). Returns
+ * what the message was; RPC_RESULT for anything that needs no answer. fault: a text that is no message: the sink (when
+ * given) was told. */
+enum mcp_received { MCP_RECEIVED_REQUEST, MCP_RECEIVED_NOTICE, MCP_RECEIVED_FAULT };
+enum mcp_received mcp_receive(struct mcp_session *session, struct mcp_sink *sink, struct str text,
+                              const struct mcp_facts *facts);
+/* The same for a message that the transport has read already (into arena, which is taken over). */
+enum mcp_received mcp_receive_message(struct mcp_session *session, struct mcp_sink *sink, struct arena *arena,
+                                      const struct rpc_message *message, const struct mcp_facts *facts);
+/* The transport lost the client of this sink. Modern over HTTP: that is a cancellation; legacy: nobody is told. */
+void mcp_request_gone(struct mcp_sink *sink, bool cancels);
+
+/* Answers; the request is gone afterwards. result and data are JSON texts. */
+void mcp_reply(struct mcp_request *request, struct str result);
+void mcp_reply_error(struct mcp_request *request, int64_t code, struct str data, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Notification on the request's stream, before its answer. params is a JSON object. */
+void mcp_notify(struct mcp_request *request, const char *method, struct str params);
+/* Progress in the client's token; nothing when it wants none. total < 0: not known. */
+void mcp_progress(struct mcp_request *request, struct str progress, struct str total, struct str message);
+/* logging: to the request's client when it asked for this level. level is one of mcp_log_levels. */
+extern const char *const mcp_log_levels[8]; /* debug … emergency */
+int mcp_log_level(struct str name);         /* -1 = no such level */
+void mcp_log(struct mcp_request *request, int level, const char *logger, struct str data);
+
+/* A request of ours to a legacy client (sampling, elicitation, roots); on the stream of `request` when given. done is
+ * called once: message NULL when the client is gone. Modern clients are asked with input_required instead. */
+typedef void mcp_asked_fn(void *user, const struct rpc_message *message);
+bool mcp_ask(struct mcp_session *session, struct mcp_request *request, const char *method, struct str params,
+             mcp_asked_fn *done, void *user, struct str *id);
+void mcp_ask_withdraw(struct mcp_session *session, struct str id);
+
+/* Whether the client said that it can: a path of member names, "elicitation.url". */
+bool mcp_client_can(const struct json *capabilities, const char *path);
+
+/* ---- methods: mcp_rpc.c has one table ---- */
+
+void mcp_initialize(struct mcp_request *request); /* mcp_session.c */
+void mcp_discover(struct mcp_request *request);   /* mcp_session.c */
+void mcp_tools_list(struct mcp_request *request); /* mcp_list.c */
+void mcp_tools_call(struct mcp_request *request); /* mcp_call.c */
+void mcp_forwarded(struct mcp_request *request);  /* mcp_forward.c: resources, prompts, completion, subscriptions */
+void mcp_listen(struct mcp_request *request);     /* mcp_forward.c: subscriptions/listen */
+void mcp_set_level(struct mcp_request *request);  /* mcp_forward.c too: also told to the servers */
+void mcp_tasks(struct mcp_request *request);      /* mcp_task.c: tasks/… */
+/* notifications of the client: mcp_forward.c gets roots/list_changed */
+void mcp_forward_notice(struct mcp_session *session, const struct rpc_message *message);
+
+/* Tells every client that wants to know (legacy: sessions; modern: listen streams). kind: "tools", "prompts",
+ * "resources". */
+void mcp_tell_list_changed(struct mcp_door *door, const char *kind);
+bool mcp_legacy_notify(struct mcp_session *session, const char *method, struct str params);
+
+/* The capabilities that onced has with the servers behind it, as a JSON object. */
+void mcp_write_capabilities(struct mcp_door *door, enum mcp_era era, struct json_out *out);
+
+/* ---- mcp_identity.c, pure: design 2.2 from _meta, headers and arguments ---- */
+
+struct mcp_fault {
+    int64_t code;
+    const char *text; /* in the arena */
+};
+/* Fills *call (not tenant and principal). arguments are a copy without repeat_of, distinct_from and the hidden key
+ * argument. false: *fault. */
+bool mcp_identity_read(struct arena *arena, const struct rpc_message *message, const struct mcp_facts *facts,
+                       const struct tool *tool, struct call *call, struct mcp_fault *fault);
+
+/* ---- mcp_result.c, pure: what tools/call answers ---- */
+
+/* CallToolResult for a reply of the engine: content (text), structuredContent in onced's shape or, for a downstream
+ * server's own result, its content with onced's shape in _meta. */
+void mcp_write_result(struct buf *out, const struct engine_reply *reply, const struct shape_view *view,
+                      enum mcp_era era);
+/* The text for the model alone. */
+void mcp_write_result_text(struct buf *out, const struct engine_reply *reply, int64_t now_ms);
+
+/* ---- between files ---- */
+
+/* mcp_call.c: runs a call and answers the request; used by tools/call and by tasks. */
+struct mcp_forward_target {
+    struct mcp_server *server;
+    const char *remote_name; /* of the tool there */
+};
+/* mcp_forward.c: hands a tools/call of a forwarded tool to its server, on the session's link. */
+void mcp_forward_tool(struct mcp_request *request, const struct tool *tool, const struct mcp_forward_target *target);
+/* mcp_forward.c: messages about an attempt of this session's call (mcp_door_attempt_listener). */
+struct mcp_request *mcp_request_by_number(struct mcp_door *door, uint64_t session, uint64_t call);
+
+/* mcp_builtin.c: onced_status and the others. False: no such tool, or switched off. */
+bool mcp_builtin_call(struct mcp_request *request, struct str name, const struct json *arguments);
+/* Appends their descriptions to an open JSON array. */
+void mcp_builtin_list(struct mcp_door *door, struct json_out *out);
+/* mcp_call.c: the operation that the session's last call of a tool led to, "" = none. */
+const char *mcp_last_operation(const struct mcp_session *session, const char *tool);
+
+/* mcp_task.c: whether this call may be answered as a task, and the answer. */
+bool mcp_task_wanted(const struct mcp_request *request, const struct tool *tool);
+void mcp_task_created(struct mcp_request *request, const struct operation *op, const struct tool *tool);
+
+struct mcp_door {
+    uv_loop_t *loop;
+    struct engine *engine;
+    struct mcp_hub *hub;
+    struct mcp_settings settings;
+    struct mcp_session *sessions;
+    size_t session_count; /* not ephemeral ones */
+    struct map by_id;     /* session id → session */
+    uint64_t next_number; /* of sessions and calls */
+    bool closing;
+};
+
+/* ---- transport over HTTP: mcp_http.c, called by rest.c for the path /mcp ---- */
+struct exchange;
+void mcp_http_handle(struct exchange *exchange);
+
+#endif
