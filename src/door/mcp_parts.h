@@ -43,6 +43,10 @@ struct mcp_sink_ops {
     void (*message)(struct mcp_sink *sink, struct str message, bool final, int http_status);
     /* The client cancelled: no answer will come. Like a final message otherwise. */
     void (*drop)(struct mcp_sink *sink);
+    /* The final message, which follows at once, tells the outcome of op: once its bytes were written in full, the
+     * transport tells the engine (engine_delivered). What it needs of op is copied. NULL: this transport cannot know.
+     */
+    void (*delivers)(struct mcp_sink *sink, const struct operation *op);
 };
 
 /* Where messages go that belong to no request of a legacy session: its GET stream over HTTP, the stream itself on
@@ -131,6 +135,13 @@ void mcp_request_gone(struct mcp_sink *sink, bool cancels);
 void mcp_reply(struct mcp_request *request, struct str result);
 void mcp_reply_error(struct mcp_request *request, int64_t code, struct str data, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* Right before mcp_reply, when the answer tells a terminal operation to its own principal: see mcp_sink_ops.delivers.
+ */
+static inline void mcp_request_set_delivery(struct mcp_request *request, const struct operation *op)
+{
+    if (request->sink && request->sink->ops->delivers)
+        request->sink->ops->delivers(request->sink, op);
+}
 /* Notification on the request's stream, before its answer. params is a JSON object. */
 void mcp_notify(struct mcp_request *request, const char *method, struct str params);
 /* Progress in the client's token; nothing when it wants none. total < 0: not known. */
