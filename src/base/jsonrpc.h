@@ -20,10 +20,11 @@ enum rpc_kind { RPC_REQUEST, RPC_NOTIFICATION, RPC_RESULT, RPC_ERROR };
 /* Everything lives in the arena that the message was read into. */
 struct rpc_message {
     enum rpc_kind kind;
-    struct str id;             /* its JSON text as it came, "7" or "\"a\"": what is written back; absent: none */
+    struct str id;             /* its JSON text, "7" or "\"a\"": what is written back; absent: none. Two spellings of
+                                  one id (7 and 7.0) give one text */
     const char *method;        /* requests and notifications */
     const struct json *params; /* an object, or NULL */
-    const struct json *result; /* RPC_RESULT */
+    const struct json *result; /* RPC_RESULT: any value */
     int64_t code;              /* RPC_ERROR */
     struct str message;        /* RPC_ERROR */
     const struct json *data;   /* RPC_ERROR, may be NULL */
@@ -33,16 +34,17 @@ struct rpc_message {
 /* What was wrong with a text that is no message, as it is to be answered. */
 struct rpc_fault {
     int code;       /* RPC_PARSE_ERROR or RPC_INVALID_REQUEST */
-    struct str id;  /* when it could be told; absent: answer with "id":null */
+    struct str id;  /* when it could be told, also of a broken or cut text; absent: answer with "id":null */
     struct err err; /* words, with the position */
 };
 
-/* Reads one message. ids are strings or whole numbers; params are objects (arrays are refused: MCP has none). */
+/* Reads one message. ids are strings or whole numbers; params are objects (arrays are refused: MCP has none; null
+ * counts as absent). A text that is JSON but over the limits is an invalid request. limits NULL means the default. */
 bool rpc_read(struct arena *arena, struct str text, const struct json_limits *limits, struct rpc_message *out,
               struct rpc_fault *fault);
 
-/* Writers append one message without a line end. id, params, result and data are JSON texts; absent params and data are
- * left out, an absent id is null. */
+/* Writers append one message without a line end of their own. id, params, result and data are JSON texts; absent params
+ * and data are left out, an absent id is null. */
 void rpc_write_request(struct buf *out, struct str id, const char *method, struct str params);
 void rpc_write_notification(struct buf *out, const char *method, struct str params);
 void rpc_write_result(struct buf *out, struct str id, struct str result);
