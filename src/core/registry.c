@@ -4,6 +4,7 @@
 #include "base/mem.h"
 
 #include <assert.h>
+#include <fnmatch.h>
 #include <stdlib.h>
 
 struct registry {
@@ -12,6 +13,8 @@ struct registry {
     size_t tool_count;
     const struct provider **providers; /* sorted by name */
     size_t provider_count;
+    struct registry_access *access; /* sorted by principal */
+    size_t access_count;
     char *policy_version;
     registry_destroy *destroy;
     void *owner;
@@ -43,6 +46,7 @@ static void registry_free(struct registry *registry)
 {
     free(registry->tools);
     free(registry->providers);
+    free(registry->access);
     free(registry->policy_version);
     free(registry);
 }
@@ -83,6 +87,40 @@ enum err_code registry_new(const struct tool *const *tools, size_t tool_count, c
     *out = registry;
     return ERR_NONE;
 }
+
+/* ---- who may use what ---- */
+
+static int compare_access(const void *a, const void *b)
+{
+    const struct registry_access *x = a, *y = b;
+    return strcmp(x->principal, y->principal);
+}
+
+void registry_restrict(struct registry *registry, const struct registry_access *access, size_t count)
+{
+    assert(!registry->access && count <= REGISTRY_ACCESS_MAX);
+    if (count == 0)
+        return;
+    registry->access = mem_alloc(count * sizeof *access);
+    memcpy(registry->access, access, count * sizeof *access);
+    qsort(registry->access, count, sizeof *access, compare_access);
+    registry->access_count = count;
+}
+
+bool registry_allows(const struct registry *registry, const char *principal, const struct tool *tool)
+{
+    const struct registry_access wanted = {.principal = principal ? principal : ""};
+    const struct registry_access *access =
+        registry->access_count
+            ? bsearch(&wanted, registry->access, registry->access_count, sizeof wanted, compare_access)
+            : NULL;
+    for (size_t i = 0; access && i < access->tool_count; i++)
+        if (fnmatch(access->tools[i], tool->name, 0) == 0)
+            return true;
+    return access == NULL;
+}
+
+/* ---- references ---- */
 
 struct registry *registry_ref(struct registry *registry)
 {

@@ -8,6 +8,7 @@
 
 #define REGISTRY_TOOLS_MAX     4096
 #define REGISTRY_PROVIDERS_MAX 256
+#define REGISTRY_ACCESS_MAX    1000 /* principals with a list of their own */
 
 struct registry;
 
@@ -21,6 +22,18 @@ typedef void registry_destroy(void *owner);
 enum err_code registry_new(const struct tool *const *tools, size_t tool_count, const struct provider *const *providers,
                            size_t provider_count, const char *policy_version, registry_destroy *destroy, void *owner,
                            struct registry **out, struct err *err);
+
+/* Which tools one principal may see and call: shell patterns (fnmatch) over their names. */
+struct registry_access {
+    const char *principal;
+    const char *const *tools;
+    size_t tool_count;
+};
+
+/* Principals that are not in the list may use every tool. Before the registry is shared, once; the array is copied,
+ * what it points to must stay valid until destroy(owner). No principal twice; at most REGISTRY_ACCESS_MAX. */
+void registry_restrict(struct registry *registry, const struct registry_access *access, size_t count);
+bool registry_allows(const struct registry *registry, const char *principal, const struct tool *tool);
 
 struct registry *registry_ref(struct registry *registry); /* returns registry */
 void registry_unref(struct registry *registry);           /* NULL is fine */

@@ -77,13 +77,36 @@ static void test_duplicates(void **state)
     assert_int_equal(destroyed, 0); /* stays with the caller */
 }
 
+static void test_access(void **state)
+{
+    (void)state;
+    static const struct tool tools[] = {{.name = "refund.create"}, {.name = "refund.get"}, {.name = "files_read"}};
+    static const char *const support[] = {"refund.*", "files_rea?"}, *const files[] = {"files_[a-q]*"};
+    const struct registry_access access[] = {
+        {"support", support, 2}, {"files", files, 1}, {"nobody", NULL, 0}, {"everything", (const char *[]){"*"}, 1}};
+    const struct tool *list[] = {&tools[0], &tools[1], &tools[2]};
+    struct registry *registry;
+    assert_int_equal(registry_new(list, 3, NULL, 0, "v", NULL, NULL, &registry, NULL), ERR_NONE);
+    assert_true(registry_allows(registry, "nobody", &tools[0])); /* nothing stated, nothing forbidden */
+    registry_restrict(registry, access, 4);
+    static const struct {
+        const char *principal;
+        bool tools[3];
+    } wanted[] = {{"support", {true, true, true}},   {"files", {false, false, false}},
+                  {"nobody", {false, false, false}}, {"everything", {true, true, true}},
+                  {"other", {true, true, true}},     {"", {true, true, true}},
+                  {NULL, {true, true, true}}};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        for (size_t k = 0; k < 3; k++)
+            assert_int_equal(registry_allows(registry, wanted[i].principal, &tools[k]), wanted[i].tools[k]);
+    registry_unref(registry);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_find),
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_references),
-        cmocka_unit_test(test_duplicates),
+        cmocka_unit_test(test_find),       cmocka_unit_test(test_empty),  cmocka_unit_test(test_references),
+        cmocka_unit_test(test_duplicates), cmocka_unit_test(test_access),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
