@@ -193,6 +193,8 @@ struct http_request *http_request_new(const struct json *value, const char *poin
                                       struct problems *problems);
 void http_request_free(struct http_request *request);
 
+void http_node_read(struct section *section, const char *name, const struct json *value, struct http_node *out);
+void http_node_release(struct http_node *node);
 void http_equalities_read(struct section *section, const char *name, struct http_equalities *out);
 void http_equalities_release(struct http_equalities *equalities);
 void http_extract_read(struct section *section, const char *name, const char *fallback, struct http_extract *out);
@@ -205,6 +207,29 @@ struct http_expected { /* an equality with its right side filled in */
     const char *pointer;
     const struct json *value;
 };
+
+/* http_fill.c. The values of a call, for what the registry file has places for. Made anew for each request. */
+struct http_fill {
+    struct arena *arena;          /* borrowed, as all but the values */
+    const struct json *arguments; /* masked when shown */
+    struct json values;           /* the arguments and the names with "$" */
+    struct jq_places places;
+    bool shown; /* for people: secrets masked */
+    struct buf *scratch;
+    struct err *err;
+};
+
+void http_fill_init(struct http_fill *fill, struct arena *arena, const struct adapter_call *call, struct buf *scratch,
+                    struct err *err);
+/* From now on for people: secrets and the arguments that redact points to are masked. */
+void http_fill_mask(struct http_fill *fill, char *const *redact, size_t count);
+/* All: ERR_INVALID names the argument. */
+enum err_code http_fill_text(struct http_fill *fill, const struct http_text *text, enum template_escape escape,
+                             struct buf *out);
+/* *left_out: an optional place without a value. Objects have room for one more member. */
+enum err_code http_fill_node(struct http_fill *fill, const struct http_node *node, struct json *out, bool *left_out);
+enum err_code http_fill_equalities(struct http_fill *fill, const struct http_equalities *equalities,
+                                   struct http_expected **out, size_t *count);
 
 /* A request ready for the wire, and what the answer will be judged by: the call's arguments are gone by then. */
 struct http_message {

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#define NODE_DEPTH_MAX 32
-
 /* ---- compiling ---- */
 
 /* A text with places, or {jq: program}. */
@@ -35,58 +33,6 @@ static void read_text_or_jq(struct section *section, const char *name, struct ht
     section_close(&inner);
 }
 
-static void node_release(struct http_node *node)
-{
-    http_text_release(&node->text);
-    for (uint32_t i = 0; i < node->count; i++) {
-        node_release(&node->items[i]);
-        if (node->names)
-            free(node->names[i]);
-    }
-    free(node->items);
-    free(node->names);
-}
-
-static void node_read(const struct json *value, const char *pointer, struct problems *problems, unsigned depth,
-                      struct http_node *out)
-{
-    struct err err = {0};
-    *out = (struct http_node){.type = value->type};
-    if (depth > NODE_DEPTH_MAX) {
-        problems_add(problems, pointer, "is nested deeper than %d", NODE_DEPTH_MAX);
-        return;
-    }
-    switch (value->type) {
-    case JSON_NULL:
-    case JSON_BOOL: out->literal = *value; return;
-    case JSON_NUMBER:
-        out->text.value = mem_copy_bytes(value->text.p, value->text.n);
-        out->literal = json_number((struct str){out->text.value, value->text.n});
-        return;
-    case JSON_STRING: {
-        char *text = mem_copy_bytes(value->text.p, value->text.n);
-        if (http_text_new(text, true, &out->text, &err) != ERR_NONE)
-            problems_add(problems, pointer, "%s", err.text);
-        free(text);
-        return;
-    }
-    case JSON_ARRAY:
-    case JSON_OBJECT: break;
-    }
-    bool object = value->type == JSON_OBJECT;
-    struct section section = {.pointer = pointer, .problems = problems};
-    out->items = mem_zero(sizeof *out->items * (value->count + 1));
-    out->names = object ? mem_zero(sizeof *out->names * (value->count + 1)) : NULL;
-    for (; out->count < value->count; out->count++) {
-        uint32_t i = out->count;
-        const char *place = object ? section_pointer(&section, value->members[i].name)
-                                   : arena_printf(problems->arena, "%s/%u", pointer, i);
-        node_read(object ? &value->members[i].value : &value->items[i], place, problems, depth + 1, &out->items[i]);
-        if (object)
-            out->names[i] = mem_copy_bytes(value->members[i].name.p, value->members[i].name.n);
-    }
-}
-
 static void read_body(struct section *section, struct http_request *request, const char *name, enum http_body body)
 {
     const struct json *value = section_member(section, name);
@@ -110,7 +56,7 @@ static void read_body(struct section *section, struct http_request *request, con
         return;
     }
     request->node = mem_zero(sizeof *request->node);
-    node_read(value, section_pointer(section, str_of(name)), section->problems, 0, request->node);
+    http_node_read(section, name, value, request->node);
 }
 
 static bool is_method(struct http_request *request, const char *name)
@@ -276,7 +222,7 @@ void http_request_free(struct http_request *request)
     http_headers_release(&request->query);
     http_headers_release(&request->headers);
     if (request->node)
-        node_release(request->node);
+        http_node_release(request->node);
     free(request->node);
     jq_program_free(request->body_jq);
     curl_slist_free_all(request->fixed);
@@ -293,60 +239,10 @@ struct builder {
     const struct http_provider *provider;
     const struct http_request *request;
     const struct adapter_call *call;
-    const struct json *arguments; /* masked when shown */
-    struct json values;           /* the arguments and the names with "$" */
-    struct jq_places places;
-    bool shown;
+    struct http_fill fill;
     bool keyed; /* this request carries the provider key */
     struct err *err;
 };
-
-static const struct json no_arguments = {.type = JSON_OBJECT};
-
-static void add_place(struct json *values, const char *name, const char *text)
-{
-    if (text)
-        values->members[values->count++] = (struct json_member){str_of(name), json_string(str_of(text))};
-}
-
-/* Ours come first and win: an argument that is called "$operation" is no reference of ours. */
-static void collect_values(struct builder *b)
-{
-    const struct json *arguments = b->arguments;
-    b->values = (struct json){.type = JSON_OBJECT};
-    b->values.members = arena_alloc(b->arena, sizeof *b->values.members * (arguments->count + 5));
-    add_place(&b->values, "$operation", b->places.operation);
-    add_place(&b->values, "$key", b->places.key);
-    add_place(&b->values, "$tenant", b->places.tenant);
-    add_place(&b->values, "$run", b->places.run);
-    add_place(&b->values, "$external_id", b->places.external_id);
-    for (uint32_t i = 0; i < arguments->count; i++) {
-        if (arguments->members[i].name.n == 0 || arguments->members[i].name.p[0] != '$')
-            b->values.members[b->values.count++] = arguments->members[i];
-    }
-}
-
-static const struct json *mask(struct arena *arena, const struct json *arguments, const struct http_tool *tool)
-{
-    if (tool->redact_count == 0)
-        return arguments;
-    struct json *copy = json_copy(arena, arguments);
-    for (size_t i = 0; i < tool->redact_count; i++) {
-        /* the copy is ours, and what a pointer finds in it as well */
-        struct json *value = (struct json *)json_pointer_get(copy, str_of(tool->redact[i]));
-        if (value)
-            *value = json_string(STR("***"));
-    }
-    return copy;
-}
-
-static enum err_code fill(struct builder *b, const struct http_text *text, enum template_escape escape, struct buf *out)
-{
-    if (text->template)
-        return template_fill(text->template, &b->values, escape, out, b->err);
-    buf_add_text(out, b->shown ? text->shown : text->value);
-    return ERR_NONE;
-}
 
 /* ---- URL ---- */
 
@@ -404,14 +300,14 @@ static enum err_code add_query_item(struct builder *b, const struct http_header 
 {
     bool single;
     if (item->text.single) {
-        const struct json *value = template_single(item->text.template, &b->values, &single);
+        const struct json *value = template_single(item->text.template, &b->fill.values, &single);
         if (!value || value->type == JSON_NULL)
             return ERR_NONE;
         if (value->type == JSON_ARRAY)
             return add_query_list(b, item->name, value);
     }
     buf_reset(&b->message->scratch);
-    enum err_code code = fill(b, &item->text, TEMPLATE_PLAIN, &b->message->scratch);
+    enum err_code code = http_fill_text(&b->fill, &item->text, TEMPLATE_PLAIN, &b->message->scratch);
     if (code != ERR_NONE) {
         err_prefix(b->err, "query %s: ", item->name);
         return code;
@@ -426,7 +322,8 @@ static enum err_code add_path(struct builder *b)
     size_t start = url->n;
     if (b->request->path_jq) {
         struct json *path = NULL;
-        enum err_code code = jq_program_run(b->request->path_jq, b->arena, b->arguments, &b->places, &path, b->err);
+        enum err_code code =
+            jq_program_run(b->request->path_jq, b->arena, b->fill.arguments, &b->fill.places, &path, b->err);
         if (code == ERR_NONE && path->type != JSON_STRING)
             code = err_set(b->err, ERR_INVALID, "the program gives %s, expected a text", json_type_name(path->type));
         if (code != ERR_NONE) {
@@ -435,7 +332,7 @@ static enum err_code add_path(struct builder *b)
         }
         buf_add_str(url, path->text);
     } else {
-        enum err_code code = fill(b, &b->request->path, TEMPLATE_PATH, url);
+        enum err_code code = http_fill_text(&b->fill, &b->request->path, TEMPLATE_PATH, url);
         if (code != ERR_NONE) {
             err_prefix(b->err, "path: ");
             return code;
@@ -498,7 +395,7 @@ static enum err_code build_url(struct builder *b)
         enum err_code code = add_page_url(b, page_url);
         return code ? code : check_url(b);
     }
-    buf_add_text(url, b->shown ? b->provider->base_url_shown : b->provider->base_url);
+    buf_add_text(url, b->fill.shown ? b->provider->base_url_shown : b->provider->base_url);
     enum err_code code = add_path(b);
     for (size_t i = 0; code == ERR_NONE && i < b->request->query.count; i++) {
         const struct http_header *item = &b->request->query.items[i];
@@ -513,77 +410,10 @@ static enum err_code build_url(struct builder *b)
     if (b->keyed && b->provider->key_place == HTTP_KEY_QUERY)
         add_parameter(url, b->provider->key_name, str_of(b->call->provider_key));
     /* a masked origin has no byte that could be wrong, and its length differs */
-    return b->shown ? ERR_NONE : check_url(b);
+    return b->fill.shown ? ERR_NONE : check_url(b);
 }
 
 /* ---- body ---- */
-
-static enum err_code node_value(struct builder *b, const struct http_node *node, struct json *out, bool *left_out);
-
-static enum err_code node_text(struct builder *b, const struct http_node *node, struct json *out, bool *left_out)
-{
-    const struct http_text *text = &node->text;
-    if (text->single) {
-        bool single;
-        const struct json *value = template_single(text->template, &b->values, &single);
-        if (value)
-            *out = *value;
-        if (value || text->optional) {
-            *left_out = !value;
-            return ERR_NONE;
-        }
-    }
-    if (!text->template) {
-        *out = json_string(str_of(b->shown ? text->shown : text->value));
-        return ERR_NONE;
-    }
-    buf_reset(&b->message->scratch);
-    enum err_code code = template_fill(text->template, &b->values, TEMPLATE_PLAIN, &b->message->scratch, b->err);
-    if (code == ERR_NONE)
-        *out = json_string(arena_str(b->arena, buf_str(&b->message->scratch)));
-    return code;
-}
-
-static enum err_code node_children(struct builder *b, const struct http_node *node, struct json *out)
-{
-    bool object = node->type == JSON_OBJECT;
-    *out = (struct json){.type = node->type};
-    /* one more: the provider's key may be added */
-    if (object)
-        out->members = arena_alloc(b->arena, sizeof *out->members * (node->count + 1));
-    else
-        out->items = arena_alloc(b->arena, sizeof *out->items * (node->count + 1));
-    for (uint32_t i = 0; i < node->count; i++) {
-        bool left_out = false;
-        struct json value;
-        enum err_code code = node_value(b, &node->items[i], &value, &left_out);
-        if (code != ERR_NONE) {
-            if (object)
-                err_prefix(b->err, "%s: ", node->names[i]);
-            return code;
-        }
-        if (left_out)
-            continue;
-        if (object)
-            out->members[out->count++] = (struct json_member){str_of(node->names[i]), value};
-        else
-            out->items[out->count++] = value;
-    }
-    return ERR_NONE;
-}
-
-static enum err_code node_value(struct builder *b, const struct http_node *node, struct json *out, bool *left_out)
-{
-    switch (node->type) {
-    case JSON_NULL:
-    case JSON_BOOL:
-    case JSON_NUMBER: *out = node->literal; return ERR_NONE;
-    case JSON_STRING: return node_text(b, node, out, left_out);
-    case JSON_ARRAY:
-    case JSON_OBJECT: break;
-    }
-    return node_children(b, node, out);
-}
 
 static enum err_code body_value(struct builder *b, struct json *out)
 {
@@ -591,16 +421,17 @@ static enum err_code body_value(struct builder *b, struct json *out)
     bool left_out = false;
     if (request->body_jq) {
         struct json *value = NULL;
-        enum err_code code = jq_program_run(request->body_jq, b->arena, b->arguments, &b->places, &value, b->err);
+        enum err_code code =
+            jq_program_run(request->body_jq, b->arena, b->fill.arguments, &b->fill.places, &value, b->err);
         if (code == ERR_NONE)
             *out = *value;
         return code;
     }
     if (request->node) {
         *out = json_null();
-        return node_value(b, request->node, out, &left_out);
+        return http_fill_node(&b->fill, request->node, out, &left_out);
     }
-    *out = *b->arguments;
+    *out = *b->fill.arguments;
     return ERR_NONE;
 }
 
@@ -708,14 +539,14 @@ static void prepend_line(struct builder *b, const char *name, struct str value)
 static bool is_left_out(struct builder *b, const struct http_text *text)
 {
     bool single;
-    return text->optional && !template_single(text->template, &b->values, &single);
+    return text->optional && !template_single(text->template, &b->fill.values, &single);
 }
 
 /* Into value (emptied first). */
 static enum err_code header_value(struct builder *b, const struct http_header *header, struct buf *value)
 {
     buf_reset(value);
-    enum err_code code = fill(b, &header->text, TEMPLATE_PLAIN, value);
+    enum err_code code = http_fill_text(&b->fill, &header->text, TEMPLATE_PLAIN, value);
     if (code == ERR_NONE && value->over)
         code = err_set(b->err, ERR_LIMIT, "is longer than %d bytes", HTTP_HEADER_BYTES_MAX);
     for (size_t i = 0; code == ERR_NONE && i < value->n; i++) {
@@ -771,67 +602,14 @@ static enum err_code build_headers(struct builder *b)
 
 /* ---- what the answer will be judged by ---- */
 
-static enum err_code expected_value(struct builder *b, const struct http_equality *equality, const struct json **out)
-{
-    const struct http_text *text = &equality->text;
-    struct json *value = NULL;
-    if (equality->literal) {
-        *out = json_copy(b->arena, equality->literal);
-        return ERR_NONE;
-    }
-    if (equality->jq) {
-        enum err_code code = jq_program_run(equality->jq, b->arena, b->arguments, &b->places, &value, b->err);
-        *out = value;
-        return code;
-    }
-    if (text->single && !equality->quoted) {
-        bool single;
-        const struct json *found = template_single(text->template, &b->values, &single);
-        if (found || text->optional) {
-            *out = found ? json_copy(b->arena, found) : NULL;
-            return ERR_NONE;
-        }
-    }
-    buf_reset(&b->message->scratch);
-    enum err_code code = fill(b, text, TEMPLATE_PLAIN, &b->message->scratch);
-    if (code == ERR_NONE) {
-        value = arena_alloc(b->arena, sizeof *value);
-        *value = json_string(arena_str(b->arena, buf_str(&b->message->scratch)));
-        *out = value;
-    }
-    return code;
-}
-
-static enum err_code fill_equalities(struct builder *b, const struct http_equalities *equalities,
-                                     struct http_expected **out, size_t *count)
-{
-    *count = 0;
-    *out = NULL;
-    if (equalities->count == 0)
-        return ERR_NONE;
-    *out = arena_alloc(b->arena, sizeof **out * equalities->count);
-    for (size_t i = 0; i < equalities->count; i++) {
-        const struct http_equality *equality = &equalities->items[i];
-        const struct json *value = NULL;
-        enum err_code code = expected_value(b, equality, &value);
-        if (code != ERR_NONE) {
-            err_prefix(b->err, "expected %s: ", equality->pointer);
-            return code;
-        }
-        if (value)
-            (*out)[(*count)++] = (struct http_expected){arena_copy_text(b->arena, equality->pointer), value};
-    }
-    return ERR_NONE;
-}
-
 static enum err_code build_expected(struct builder *b)
 {
     struct http_message *message = b->message;
     const struct http_lookup *lookup = b->tool->lookup;
     if (b->call->kind == ATTEMPT_CALL)
-        return fill_equalities(b, &b->tool->verify, &message->verify, &message->verify_count);
-    enum err_code code = fill_equalities(b, &lookup->match, &message->match, &message->match_count);
-    return code ? code : fill_equalities(b, &lookup->verify, &message->verify, &message->verify_count);
+        return http_fill_equalities(&b->fill, &b->tool->verify, &message->verify, &message->verify_count);
+    enum err_code code = http_fill_equalities(&b->fill, &lookup->match, &message->match, &message->match_count);
+    return code ? code : http_fill_equalities(&b->fill, &lookup->verify, &message->verify, &message->verify_count);
 }
 
 /* ---- the whole ---- */
@@ -888,15 +666,11 @@ static void begin(struct builder *b, struct http_message *message, const struct 
                           .provider = tool->provider,
                           .request = tool->request,
                           .call = call,
-                          .shown = shown,
                           .err = err};
-    b->places = (struct jq_places){call->operation, call->provider_key, call->tenant, call->run,
-                                   lookup ? call->external_id : NULL};
-    b->arguments = call->arguments && call->arguments->type == JSON_OBJECT ? call->arguments : &no_arguments;
+    http_fill_init(&b->fill, b->arena, call, &message->scratch, err);
     if (shown)
-        b->arguments = mask(b->arena, b->arguments, tool);
+        http_fill_mask(&b->fill, tool->redact, tool->redact_count);
     b->keyed = !lookup && tool->write && call->provider_key && tool->provider->key_place != HTTP_KEY_NONE;
-    collect_values(b);
     buf_reset(&message->url);
     buf_reset(&message->body);
     message->kind = call->kind;
@@ -915,9 +689,9 @@ static enum err_code build(struct builder *b)
     code = build_url(b);
     if (code == ERR_NONE)
         code = build_body(b);
-    if (code == ERR_NONE && !b->shown)
+    if (code == ERR_NONE && !b->fill.shown)
         code = build_headers(b);
-    if (code == ERR_NONE && !b->shown)
+    if (code == ERR_NONE && !b->fill.shown)
         code = build_expected(b);
     return code;
 }
