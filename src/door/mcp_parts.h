@@ -73,6 +73,8 @@ struct mcp_session {
     int64_t used_ms;   /* last request */
     mcp_send_fn *send; /* NULL = no way */
     void *send_user;
+    /* The transport's: mcp_session_end calls it last, before memory is released; NULL = nobody wants to know. */
+    void (*ended)(struct mcp_session *session, void *send_user);
     struct mcp_request *requests; /* being worked on */
     size_t request_count;
     struct map by_id;              /* JSON text of the id → mcp_request */
