@@ -213,6 +213,24 @@ struct mcp_forward_target {
 };
 /* mcp_forward.c: hands a tools/call of a forwarded tool to its server, on the session's link. */
 void mcp_forward_tool(struct mcp_request *request, const struct tool *tool, const struct mcp_forward_target *target);
+/* A later round of a call that waits for answers of its client (modern era: requestState is one of ours): its answers
+ * are handed down and this request takes the place of the one that waits. mcp_tools_call asks first, also for protected
+ * tools. false: nothing of ours, go on as usual (params.inputResponses may be there all the same). */
+bool mcp_forward_resume(struct mcp_request *request);
+/* Whether a server behind us offers it: a path into its capabilities, "resources", "resources.subscribe", "prompts",
+ * "completions", "logging". */
+bool mcp_forward_offers(struct mcp_door *door, const char *capability);
+/* mcp_session_end and mcp_door_close tell these, before sessions, requests and the hub go. */
+void mcp_forward_session_ended(struct mcp_session *session);
+void mcp_forward_close(struct mcp_door *door);
+/* Settings or servers changed: capabilities may be others. */
+void mcp_forward_configured(struct mcp_door *door);
+/* Listen streams that want it are told (mcp_tell_list_changed does; kind as there). */
+void mcp_forward_list_changed(struct mcp_door *door, const char *kind);
+/* Listen streams that named this task are told; params of notifications/tasks without _meta members of ours: a JSON
+ * object, not empty. Only streams of this tenant and principal. */
+void mcp_forward_task_changed(struct mcp_door *door, const char *tenant, const char *principal, struct str task_id,
+                              struct str params);
 /* mcp_forward.c: messages about an attempt of this session's call (mcp_door_attempt_listener). */
 struct mcp_request *mcp_request_by_number(struct mcp_door *door, uint64_t session, uint64_t call);
 
@@ -237,6 +255,7 @@ struct mcp_door {
     struct map by_id;     /* session id → session */
     uint64_t next_number; /* of sessions and calls */
     bool closing;
+    struct passing *passing; /* mcp_forward.c: what belongs to no session; NULL until needed */
 };
 
 /* ---- transport over HTTP: mcp_http.c, called by rest.c for the path /mcp ---- */
