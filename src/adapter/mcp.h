@@ -63,6 +63,9 @@ struct mcp_hub_options {
 
 enum err_code mcp_hub_new(const struct mcp_hub_options *options, struct mcp_hub **out, struct err *err);
 struct adapter *mcp_hub_adapter(struct mcp_hub *hub); /* for attempts of tools of PROVIDER_MCP */
+/* Who is told what servers say and ask about attempts (mcp_related.origin says whose); NULL = nobody. lost is not used.
+ */
+void mcp_hub_set_listener(struct mcp_hub *hub, const struct mcp_listener *listener, void *user);
 /* Starts, keeps and stops servers so that they are those of the registry (providers of kind PROVIDER_MCP); takes a
  * reference. */
 void mcp_hub_apply(struct mcp_hub *hub, struct registry *registry);
