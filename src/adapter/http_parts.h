@@ -1,4 +1,5 @@
-/* What the files of the HTTP adapter share: compiled configuration, built requests, received answers. Not for others.
+/* What the files of the HTTP adapter share: compiled configuration, built requests, received answers. The MCP adapter
+ * takes texts, places, statuses and expectations from here. Not for others.
  *
  *   provider + tool sections ──http_provider.c, http_tool.c──▶ struct http_tool        once, at load
  *   adapter_call ──http_request.c──▶ struct http_message ──http.c, libcurl──▶ wire     per request
@@ -86,6 +87,14 @@ struct http_provider {
 
 void http_provider_ref(struct http_provider *provider);
 void http_provider_unref(struct http_provider *provider); /* NULL is fine */
+
+/* Bytes of scheme, host and port. */
+size_t http_origin_bytes(const char *url);
+/* What is wrong with a URL, or NULL; *plain: http to another machine. */
+const char *http_url_fault(const char *url, bool may_have_query, bool *plain);
+/* Members "retry_budget" and "breaker", "tls" of a provider. */
+void http_limits_read(struct section *parent, struct provider *core);
+void http_tls_read(struct section *parent, char **ca, bool *verify);
 
 /* Compiles a list of statuses; when absent the fallback list (ends with 0; NULL = empty). */
 void http_statuses_read(struct section *section, const char *name, const int *fallback, struct http_statuses *out);

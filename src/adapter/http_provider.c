@@ -246,10 +246,10 @@ void http_headers_release(struct http_headers *headers)
 
 /* ---- base URL ---- */
 
-static size_t origin_bytes(const char *url)
+size_t http_origin_bytes(const char *url)
 {
     const char *host = strstr(url, "://");
-    return host ? (size_t)(host - url) + 3 + strcspn(host + 3, "/") : strlen(url);
+    return host ? (size_t)(host - url) + 3 + strcspn(host + 3, "/?") : strlen(url);
 }
 
 static bool is_loopback(const char *host)
@@ -257,9 +257,10 @@ static bool is_loopback(const char *host)
     return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "[::1]") == 0;
 }
 
-static const char *url_fault(const char *url, bool *plain)
+const char *http_url_fault(const char *url, bool may_have_query, bool *plain)
 {
-    static const CURLUPart unwanted[] = {CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_QUERY, CURLUPART_FRAGMENT};
+    static const CURLUPart unwanted[] = {CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_FRAGMENT, CURLUPART_QUERY};
+    size_t unwanted_count = sizeof unwanted / sizeof *unwanted - (may_have_query ? 1 : 0);
     const char *fault = NULL;
     char *scheme = NULL, *host = NULL;
     CURLU *parts = curl_url();
@@ -269,10 +270,12 @@ static const char *url_fault(const char *url, bool *plain)
         fault = "is no URL, expected for example https://api.example.com/v1";
     else if (strcmp(scheme, "http") != 0 && strcmp(scheme, "https") != 0)
         fault = "is neither http nor https";
-    for (size_t i = 0; !fault && i < sizeof unwanted / sizeof *unwanted; i++) {
+    for (size_t i = 0; !fault && i < unwanted_count; i++) {
         char *part = NULL;
         if (curl_url_get(parts, unwanted[i], &part, 0) == CURLUE_OK)
-            fault = "has a user, query or fragment; give credentials as a header, parameters with each request";
+            fault = may_have_query
+                        ? "has a user or fragment; give credentials as a header"
+                        : "has a user, query or fragment; give credentials as a header, parameters with each request";
         curl_free(part);
     }
     *plain = !fault && strcmp(scheme, "http") == 0 && !is_loopback(host);
@@ -288,7 +291,7 @@ static char *shown_url(const char *url, size_t origin, const char *masked)
     struct buf buf;
     buf_init(&buf, 0);
     buf_add(&buf, url, origin);
-    size_t masked_origin = origin_bytes(masked);
+    size_t masked_origin = http_origin_bytes(masked);
     if (masked[masked_origin])
         buf_add_text(&buf, masked + masked_origin);
     else if (url[origin])
@@ -315,14 +318,14 @@ static void read_base_url(struct section *section, struct http_provider *provide
         p[strlen(p) - 1] = '\0';
     for (char *p = masked; *p && p[strlen(p) - 1] == '/';)
         p[strlen(p) - 1] = '\0';
-    const char *fault = strstr(provider->base_url, "://") ? url_fault(provider->base_url, &plain)
+    const char *fault = strstr(provider->base_url, "://") ? http_url_fault(provider->base_url, false, &plain)
                                                           : "is no URL, expected http:// or https://";
     if (fault)
         section_problem(section, "base_url", "%s", fault);
     else if (plain)
         problems_warn(section->problems, section_pointer(section, STR("base_url")),
                       "is plain http to another machine: requests and secrets can be read on the way");
-    provider->origin_bytes = origin_bytes(provider->base_url);
+    provider->origin_bytes = http_origin_bytes(provider->base_url);
     provider->base_url_shown = shown_url(provider->base_url, provider->origin_bytes, masked);
     free(masked);
 }
@@ -367,13 +370,13 @@ static void read_key(struct section *parent, struct http_provider *provider, str
     section_close(&section);
 }
 
-static void read_tls(struct section *parent, struct http_provider *provider)
+void http_tls_read(struct section *parent, char **ca, bool *verify)
 {
     struct section section;
     section_open(&section, section_member(parent, "tls"), section_pointer(parent, STR("tls")), parent->problems);
-    provider->wire.ca = mem_copy_text(section_text(&section, "ca", NULL));
-    provider->wire.verify = section_bool(&section, "verify", true);
-    if (!provider->wire.verify)
+    *ca = mem_copy_text(section_text(&section, "ca", NULL));
+    *verify = section_bool(&section, "verify", true);
+    if (!*verify)
         problems_warn(section.problems, section_pointer(&section, STR("verify")),
                       "is false: anybody on the way can answer in the provider's name");
     section_close(&section);
@@ -424,7 +427,7 @@ static double read_rate(struct section *section, const char *name, double fallba
     return fallback;
 }
 
-static void read_limits(struct section *parent, struct provider *core)
+void http_limits_read(struct section *parent, struct provider *core)
 {
     struct section budget, breaker;
     section_open(&budget, section_member(parent, "retry_budget"), section_pointer(parent, STR("retry_budget")),
@@ -462,7 +465,7 @@ struct http_provider *http_provider_new(const struct json *value, const char *po
     section_open(&section, value, pointer, problems);
     read_base_url(&section, provider);
     read_wire(&section, provider, core);
-    read_tls(&section, provider);
+    http_tls_read(&section, &provider->wire.ca, &provider->wire.verify);
     read_key(&section, provider, core);
     const char *key_header = provider->key_place == HTTP_KEY_HEADER ? provider->key_name : NULL;
     http_headers_read(&section, "headers", key_header, &provider->headers);
@@ -471,7 +474,7 @@ struct http_provider *http_provider_new(const struct json *value, const char *po
     provider->retry_after_header = read_header_name(&section, "retry_after", "Retry-After");
     provider->request_id_header = read_header_name(&section, "request_id", NULL);
     read_error(&section, provider);
-    read_limits(&section, core);
+    http_limits_read(&section, core);
     section_close(&section);
     if (problems->errors == errors)
         return provider;

@@ -26,17 +26,21 @@ enum mcp_era { MCP_ERA_LEGACY, MCP_ERA_MODERN, MCP_ERA_ANY };
 
 /* ---- configuration: sections of the registry file (docs/mcp.md) ---- */
 
-/* Compiled "mcp" section of a provider. Fills of *provider what the section states (key contract). secrets in `env` and
- * `headers` by reference only. NULL only with problems. */
+/* Compiled section of a provider (the whole: member "mcp" and those that servers have in common with other providers).
+ * Fills of *provider what the section states, defaults included (kind, limits, key contract, budget, breaker). Secrets
+ * by reference (${env:NAME}, ${file:PATH}) in command, env, cwd, url and headers; relative paths are the caller's
+ * matter. mcp.import is the caller's but for its prefix. NULL only with problems. */
 struct mcp_provider;
 struct mcp_provider *mcp_provider_new(const struct json *section, const char *pointer, struct provider *provider,
                                       struct problems *problems);
 void mcp_provider_free(struct mcp_provider *provider);
-/* The section in canonical form with references unexpanded, plus the values they had: equal text, same server. */
+/* What of the section makes the connection, in canonical form with references unexpanded, plus a digest of the values
+ * they had: equal text, same server. Borrowed. */
 struct str mcp_provider_identity(const struct mcp_provider *provider);
 
-/* Compiled "mcp" and "lookup" members of a tool: downstream name, key argument, look-up tool. What struct
- * tool.adapter_tool points to when the provider's kind is PROVIDER_MCP. */
+/* Compiled members "mcp", "lookup", "verify" and "timeout" of a tool's section: downstream name, key argument, what its
+ * answers mean, look-up tool. Needs of *tool the name, class, input_schema_json (as the server listed it) and redact.
+ * What struct tool.adapter_tool points to when the provider's kind is PROVIDER_MCP. */
 struct mcp_tool;
 struct mcp_tool *mcp_tool_new(const struct json *section, const char *pointer, const struct mcp_provider *provider,
                               const struct tool *tool, struct problems *problems);
