@@ -2,6 +2,7 @@
 #ifndef DOOR_MCP_PARTS_H
 #define DOOR_MCP_PARTS_H
 
+#include "base/digest.h"
 #include "base/map.h"
 #include "door/mcp.h"
 #include "door/shape.h"
@@ -11,6 +12,7 @@
 #define MCP_MISSING_CAPABILITY  (-32021)
 #define MCP_UNSUPPORTED_VERSION (-32022)
 #define MCP_RESOURCE_NOT_FOUND  (-32002) /* legacy */
+#define MCP_BUSY                429      /* ours: a limit of this session or door is reached, nothing was done */
 
 #define MCP_META_VERSION      "io.modelcontextprotocol/protocolVersion"
 #define MCP_META_CAPABILITIES "io.modelcontextprotocol/clientCapabilities"
@@ -27,19 +29,28 @@
 
 #define MCP_SESSION_ID_SIZE 33 /* 32 hexadecimal characters and the NUL */
 
+/* Of a message from a client: bytes, nesting, values. */
+extern const struct json_limits mcp_door_limits;
+
 struct mcp_session;
 struct mcp_request;
 
 /* ---- sinks: where messages to a client go (the transports implement them) ---- */
 
-/* Where the messages about one request go. Belongs to the transport; lives until it was told the final message or said
- * mcp_request_gone(). */
+/* Where the messages about one request go. Belongs to the transport; lives until it was told the final message or to
+ * drop, or said mcp_request_gone(). One that was handed over with anything but a request (MCP_RECEIVED_NOTICE) is the
+ * transport's again at once. */
 struct mcp_sink {
     const struct mcp_sink_ops *ops;
+    /* mcp_rpc.c's, set by mcp_receive */
+    struct mcp_request *request; /* NULL = none waits */
+    struct mcp_sink *older;      /* the same request of a legacy session came before on this one */
 };
 struct mcp_sink_ops {
     /* One message without line end. final: the answer to the request, nothing follows, the sink is not to be touched
-     * afterwards. http_status: what HTTP answers when nothing else was sent before (200, 400, 404, …). */
+     * afterwards. http_status: what HTTP answers when nothing else was sent before (200, 400, 404, …). Within a message
+     * that is not final no request and no session is ended: a transport that must (its client is gone) does so from the
+     * loop's next turn. Within a final one the session may be ended. */
     void (*message)(struct mcp_sink *sink, struct str message, bool final, int http_status);
     /* The client cancelled: no answer will come. Like a final message otherwise. */
     void (*drop)(struct mcp_sink *sink);
@@ -50,18 +61,22 @@ struct mcp_sink_ops {
 };
 
 /* Where messages go that belong to no request of a legacy session: its GET stream over HTTP, the stream itself on
- * stdio. Returns false when nobody can be reached now. */
+ * stdio. Returns false when nobody can be reached now. No request and no session is ended within. */
 typedef bool mcp_send_fn(struct mcp_session *session, void *user, struct str message);
 
 /* ---- sessions ---- */
 
 /* One client. Legacy: from initialize on; modern over HTTP: one per request, made and ended by the transport; stdio:
- * one per stream, whatever era its messages are of. */
+ * one per stream, whatever era its messages are of. The transport sets stdio or ephemeral right after mcp_session_new;
+ * a session that is neither counts against sessions_max once it is initialized, and a transport ends one whose
+ * initialize failed (initialized is false when its answer comes). */
 struct mcp_session {
     struct mcp_door *door;
     struct mcp_session *next, **at; /* of the door */
     uint64_t number;                /* adapter_origin.session */
-    char id[MCP_SESSION_ID_SIZE];   /* "" when the transport wants none */
+    char number_text[24];           /* key of mcp_door.by_number */
+    const char *id_key;             /* key of mcp_door.by_id */
+    char id[MCP_SESSION_ID_SIZE];   /* of MCP-Session-Id; stdio and ephemeral sessions do not use theirs */
     bool stdio, ephemeral;
     bool initialized;   /* legacy: initialize was answered */
     char version[16];   /* legacy: negotiated revision; "" before */
@@ -78,17 +93,21 @@ struct mcp_session {
     struct mcp_request *requests; /* being worked on */
     size_t request_count;
     struct map by_id;              /* JSON text of the id → mcp_request */
+    struct mcp_seen *seen;         /* mcp_seen.c: legacy: ids that came, with recent answers */
+    bool counted;                  /* in mcp_door.session_count */
     struct mcp_forward *forward;   /* mcp_forward.c: links, subscriptions, questions */
-    struct mcp_calls *calls;       /* mcp_call.c: what the session called last, per tool; digests of ids seen */
+    struct mcp_calls *calls;       /* mcp_call.c: what the session called last, per tool */
     struct mcp_outgoing *outgoing; /* mcp_rpc.c: our requests to the client that wait for its answer */
 };
 
-/* mcp_session.c. New sessions belong to the door; NULL: over sessions_max and none could be ended. */
+/* mcp_session.c. New sessions belong to the door; texts are copied. NULL: the door is closing. (More legacy sessions
+ * than sessions_max: initialize ends the idlest one, or is refused with MCP_BUSY and 503 when none is idle.) */
 struct mcp_session *mcp_session_new(struct mcp_door *door, const char *tenant, const char *principal, enum role role);
 struct mcp_session *mcp_session_find(struct mcp_door *door, const char *id); /* by session id */
 struct mcp_session *mcp_session_by_number(struct mcp_door *door, uint64_t number);
 void mcp_session_set_sender(struct mcp_session *session, mcp_send_fn *send, void *user);
-/* Ends it: requests that wait are dropped (their operations go on), links closed, outgoing requests forgotten. */
+/* Ends it: requests that wait are dropped (their operations go on), links closed, outgoing requests forgotten. Not from
+ * within a request's handler or callbacks, except after its final message. */
 void mcp_session_end(struct mcp_session *session);
 
 /* ---- requests ---- */
@@ -111,7 +130,7 @@ struct mcp_request {
     enum mcp_era era;
     const char *version;                          /* protocol revision in force for it */
     const struct json *meta;                      /* params._meta, NULL = none */
-    const struct json *capabilities;              /* of the client for this request; never NULL */
+    const struct json *capabilities;              /* of the client for this request; never NULL, an object */
     struct str progress_token;                    /* JSON text, absent = none */
     int log_level;                                /* modern: of _meta; legacy: the session's; -1 = none wanted */
     uint64_t number;                              /* adapter_origin.call; unique in the process */
@@ -119,34 +138,53 @@ struct mcp_request {
     void (*release)(struct mcp_request *request); /* … and lets go of it: called once when the request ends */
     void (*cancel)(struct mcp_request *request);  /* the client cancelled (NULL: only dropped) */
     bool cancelled;
+    /* mcp_rpc.c's */
+    const char *key;         /* of session->by_id; NULL = not in it */
+    struct digest digest;    /* legacy: of method and params */
+    bool listed, remembered; /* in session->requests; legacy: its answer is kept */
 };
 
-/* One message from a client. sink: where answers to a request go; notifications and responses need none (NULL). Returns
- * what the message was; RPC_RESULT for anything that needs no answer. fault: a text that is no message: the sink (when
- * given) was told. */
+/* One message from a client. sink: where the answer goes if it is a request; NULL only for what certainly is none.
+ * REQUEST: the sink was told the final message already, or will be. NOTICE: a notification or an answer to a request of
+ * ours: nothing will be told. FAULT: no message, or one that this session does not take: the sink was told, finally.
+ * Afterwards the session may be gone if its sinks end it. */
 enum mcp_received { MCP_RECEIVED_REQUEST, MCP_RECEIVED_NOTICE, MCP_RECEIVED_FAULT };
 enum mcp_received mcp_receive(struct mcp_session *session, struct mcp_sink *sink, struct str text,
                               const struct mcp_facts *facts);
-/* The same for a message that the transport has read already (into arena, which is taken over). */
+/* The same for a message that the transport has read already (into arena, which is taken over and left empty). */
 enum mcp_received mcp_receive_message(struct mcp_session *session, struct mcp_sink *sink, struct arena *arena,
                                       const struct rpc_message *message, const struct mcp_facts *facts);
-/* The transport lost the client of this sink. Modern over HTTP: that is a cancellation; legacy: nobody is told. */
+/* The transport lost the client of this sink, which is not touched any more. cancels (modern over HTTP): that is a
+ * cancellation; else (legacy) the request ends when no other sink waits for it, and nobody is told. */
 void mcp_request_gone(struct mcp_sink *sink, bool cancels);
+/* Whether a modern request's _meta has what every request must have. If not, *missing gets the data member of the error
+ * -32602: {"envelope":{"missing":[…]}}. Transports that check headers ask this first: it outranks them. */
+bool mcp_envelope_complete(const struct rpc_message *message, struct buf *missing);
+/* Whether the message says itself that it is of the modern era (_meta names a protocol version, or the method exists
+ * there only). */
+bool mcp_is_modern(const struct rpc_message *message);
 
-/* Answers; the request is gone afterwards. result and data are JSON texts. */
+/* Answers; the request is gone afterwards, and its session may be. result and data are JSON texts, which may lie in the
+ * request's arena; so may the arguments of format. */
 void mcp_reply(struct mcp_request *request, struct str result);
+/* The HTTP status follows from era and code: modern -32601 404, -32020 … -32022 400; all else 200. */
 void mcp_reply_error(struct mcp_request *request, int64_t code, struct str data, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* The same with a status of its own (malformed or refused before any work). */
+void mcp_reply_error_status(struct mcp_request *request, int http_status, int64_t code, struct str data,
+                            const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* Right before mcp_reply, when the answer tells a terminal operation to its own principal: see mcp_sink_ops.delivers.
  */
 static inline void mcp_request_set_delivery(struct mcp_request *request, const struct operation *op)
 {
-    if (request->sink && request->sink->ops->delivers)
-        request->sink->ops->delivers(request->sink, op);
+    for (struct mcp_sink *sink = request->sink; sink; sink = sink->older)
+        if (sink->ops->delivers)
+            sink->ops->delivers(sink, op);
 }
 /* Notification on the request's stream, before its answer. params is a JSON object. */
 void mcp_notify(struct mcp_request *request, const char *method, struct str params);
-/* Progress in the client's token; nothing when it wants none. total < 0: not known. */
+/* Progress in the client's token; nothing when it wants none. progress and total are JSON numbers, message is plain
+ * text; total and message may be absent. */
 void mcp_progress(struct mcp_request *request, struct str progress, struct str total, struct str message);
 /* logging: to the request's client when it asked for this level. level is one of mcp_log_levels. */
 extern const char *const mcp_log_levels[8]; /* debug … emergency */
@@ -154,13 +192,20 @@ int mcp_log_level(struct str name);         /* -1 = no such level */
 void mcp_log(struct mcp_request *request, int level, const char *logger, struct str data);
 
 /* A request of ours to a legacy client (sampling, elicitation, roots); on the stream of `request` when given. done is
- * called once: message NULL when the client is gone. Modern clients are asked with input_required instead. */
+ * called once, never from within: message NULL when the client is gone. *id (for mcp_ask_withdraw) is valid until then.
+ * false: the client cannot be reached, or too many of ours wait; done is not called. Modern clients are asked with
+ * input_required instead. */
+#define MCP_ASKS_MAX 256 /* per session */
 typedef void mcp_asked_fn(void *user, const struct rpc_message *message);
 bool mcp_ask(struct mcp_session *session, struct mcp_request *request, const char *method, struct str params,
              mcp_asked_fn *done, void *user, struct str *id);
+/* Forgets it (done is not called) and tells the client that its answer is not needed. */
 void mcp_ask_withdraw(struct mcp_session *session, struct str id);
 
-/* Whether the client said that it can: a path of member names, "elicitation.url". */
+/* Whether the client said that it can: a path of member names, "elicitation.url"; names that hold dots themselves are
+ * found too ("extensions.io.modelcontextprotocol/tasks"). "elicitation.form" is what an elicitation without modes
+ * means.
+ */
 bool mcp_client_can(const struct json *capabilities, const char *path);
 
 /* ---- methods: mcp_rpc.c has one table ---- */
@@ -173,16 +218,32 @@ void mcp_forwarded(struct mcp_request *request);  /* mcp_forward.c: resources, p
 void mcp_listen(struct mcp_request *request);     /* mcp_forward.c: subscriptions/listen */
 void mcp_set_level(struct mcp_request *request);  /* mcp_forward.c too: also told to the servers */
 void mcp_tasks(struct mcp_request *request);      /* mcp_task.c: tasks/… */
-/* notifications of the client: mcp_forward.c gets roots/list_changed */
+/* notifications of the client but cancelled and initialized (roots/list_changed, progress on what we asked, …) */
 void mcp_forward_notice(struct mcp_session *session, const struct rpc_message *message);
 
 /* Tells every client that wants to know (legacy: sessions; modern: listen streams). kind: "tools", "prompts",
  * "resources". */
 void mcp_tell_list_changed(struct mcp_door *door, const char *kind);
+/* Outside of any request. params may be absent. false: not initialized, or nobody can be reached now. */
 bool mcp_legacy_notify(struct mcp_session *session, const char *method, struct str params);
 
 /* The capabilities that onced has with the servers behind it, as a JSON object. */
 void mcp_write_capabilities(struct mcp_door *door, enum mcp_era era, struct json_out *out);
+/* {"name", "title", "version"} of onced, for serverInfo and _meta. */
+void mcp_write_server_info(struct json_out *out);
+
+/* ---- mcp_list.c, pure: what is published of a tool ---- */
+
+/* The arguments that onced adds to a write tool's published schema: "repeat_of", "distinct_from". False: the tool's own
+ * schema has or may forbid such an argument, or the tool's policy leaves it without use; then an argument of that name
+ * is the tool's own and is not to be taken out of the call. */
+bool mcp_adds_argument(const struct tool *tool, const char *name);
+/* One member of tools/list for a protocol revision ("2025-11-25", …). arena: for what must be worked out. */
+void mcp_write_tool(struct arena *arena, const struct tool *tool, const struct mcp_settings *settings,
+                    const char *version, struct json_out *out);
+/* JSON Schema of structuredContent in onced's own shape (settings.output_schema). */
+extern const char mcp_result_schema[];
+#define MCP_LIST_PAGE 500 /* tools per page of tools/list */
 
 /* ---- mcp_identity.c, pure: design 2.2 from _meta, headers and arguments ---- */
 
@@ -231,7 +292,7 @@ void mcp_forward_list_changed(struct mcp_door *door, const char *kind);
  * object, not empty. Only streams of this tenant and principal. */
 void mcp_forward_task_changed(struct mcp_door *door, const char *tenant, const char *principal, struct str task_id,
                               struct str params);
-/* mcp_forward.c: messages about an attempt of this session's call (mcp_door_attempt_listener). */
+/* mcp_rpc.c: the request that an attempt's origin names (mcp_door_attempt_listener is mcp_forward.c's). NULL = gone. */
 struct mcp_request *mcp_request_by_number(struct mcp_door *door, uint64_t session, uint64_t call);
 
 /* mcp_builtin.c: onced_status and the others. False: no such tool, or switched off. */
@@ -251,8 +312,10 @@ struct mcp_door {
     struct mcp_hub *hub;
     struct mcp_settings settings;
     struct mcp_session *sessions;
-    size_t session_count; /* not ephemeral ones */
+    size_t session_count; /* initialized ones over HTTP: those that sessions_max is about */
     struct map by_id;     /* session id → session */
+    struct map by_number; /* session number as text → session */
+    uv_timer_t *timer;    /* ends idle sessions */
     uint64_t next_number; /* of sessions and calls */
     bool closing;
     struct passing *passing; /* mcp_forward.c: what belongs to no session; NULL until needed */
