@@ -16,17 +16,24 @@ struct http_door;
 struct route;
 struct auth;
 struct MHD_Connection;
+struct stream;
 
 enum http_method { METHOD_GET, METHOD_HEAD, METHOD_POST, METHOD_DELETE, METHOD_OPTIONS, METHOD_OTHER };
 
 /* The headers that anybody asks for. X(constant, lower-case name) */
 #define HEADERS(X)                                                                                                     \
+    X(HEADER_ACCEPT, "accept")                                                                                         \
     X(HEADER_AUTHORIZATION, "authorization")                                                                           \
     X(HEADER_CONTENT_LENGTH, "content-length")                                                                         \
     X(HEADER_CONTENT_TYPE, "content-type")                                                                             \
     X(HEADER_EXPECT, "expect")                                                                                         \
     X(HEADER_HOST, "host")                                                                                             \
     X(HEADER_IDEMPOTENCY_KEY, "idempotency-key")                                                                       \
+    X(HEADER_LAST_EVENT_ID, "last-event-id")                                                                           \
+    X(HEADER_MCP_METHOD, "mcp-method")                                                                                 \
+    X(HEADER_MCP_NAME, "mcp-name")                                                                                     \
+    X(HEADER_MCP_SESSION, "mcp-session-id")                                                                            \
+    X(HEADER_MCP_VERSION, "mcp-protocol-version")                                                                      \
     X(HEADER_CALL_ID, "onced-call-id")                                                                                 \
     X(HEADER_PRINCIPAL, "onced-principal")                                                                             \
     X(HEADER_RUN_ID, "onced-run-id")                                                                                   \
@@ -44,6 +51,8 @@ enum header {
         HEADER_COUNT
 };
 const char *header_name(enum header header);
+
+#define EXCHANGE_EXTRA_MAX 4 /* answer headers that only one route has */
 
 /* One parameter of the query, decoded. */
 struct query_pair {
@@ -89,7 +98,13 @@ struct exchange {
     int retry_after_s;                    /* 0 = none */
     struct operation delivered; /* id, key source, state: told to the engine when the answer has been written */
     bool tell_delivered;
+    struct {
+        const char *name, *value;
+    } extra[EXCHANGE_EXTRA_MAX];
+    unsigned extra_count;
+    void (*on_gone)(struct exchange *exchange);
     /* http.c's own */
+    struct stream *stream; /* the answer is streamed */
     struct MHD_Connection *connection;
     struct peer *peer;
     struct exchange *next, **at; /* list of waiting ones, or of spare ones */
@@ -110,15 +125,15 @@ void exchange_send(struct exchange *exchange, int status);
 void exchange_stream(struct exchange *exchange, const char *content_type, size_t pending_max,
                      void (*gone)(struct exchange *exchange));
 void exchange_stream_write(struct exchange *exchange, struct str bytes); /* copied */
-void exchange_stream_end(struct exchange *exchange);
-/* While a plain answer is not given yet: be told when the client leaves (once). */
+void exchange_stream_end(struct exchange *exchange);                     /* not to be touched afterwards */
+/* While a plain answer is not given yet: be told when the client leaves (once, from the loop, NULL withdraws). There is
+ * nothing to answer then: the exchange is not to be touched after gone has returned. */
 void exchange_on_gone(struct exchange *exchange, void (*gone)(struct exchange *exchange));
 
-/* A request header by its lower-case name, also one that is not in the table above; absent when not given. Valid until
- * the answer. */
+/* A request header by its lower-case name, also one that is not in the table above; absent when not given, joined by
+ * ", " when given more than once. Valid until the answer. */
 struct str exchange_header(struct exchange *exchange, const char *name);
 /* An answer header; name and value live in the exchange's arena or outlive it. At most EXCHANGE_EXTRA_MAX. */
-#define EXCHANGE_EXTRA_MAX 4
 void exchange_add_header(struct exchange *exchange, const char *name, const char *value);
 
 /* The route went to the ledger (+1) or is back (-1): the door does not close meanwhile. */

@@ -1,17 +1,14 @@
-#include "door/http.h"
+#include "door/http_parts.h"
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "door/auth.h"
-#include "door/exchange.h"
 #include "door/openapi.h"
 #include "door/rest.h"
-#include "door/watch.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
-#include <microhttpd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -32,50 +29,6 @@
 #define CLOSE_MS         1000
 #define HEADER_NAME_MAX  16
 #define DOOR_HANDLES     6
-
-/* One connection. */
-struct peer {
-    struct http_door *door;
-    struct peer *next, **at;
-    int fd;
-    uint64_t idle_since_ms;    /* loop time at which its last request ended, or at which it was accepted */
-    struct exchange *exchange; /* at most one at a time: libmicrohttpd does pipelined requests one after the other */
-    bool surplus;
-};
-
-struct http_door {
-    uv_loop_t *loop;
-    struct engine *engine;
-    struct door_parts parts;
-    struct buf openapi;
-    struct MHD_Daemon *mhd;
-    char *tls_cert, *tls_key;
-    int listen_fd;
-    uint16_t port;
-    size_t connections, connections_max;
-    unsigned timeout_s;
-    int64_t request_ms; /* a request is whole within this time, or its connection ends */
-    struct peer *peers;
-    struct exchange *waiting, **waiting_end; /* suspended ones, oldest first */
-    struct exchange *spare;
-    size_t spare_count, active, holds;
-    struct lingers lingers;
-    uv_poll_t poll;
-    uv_prepare_t prepare;
-    uv_check_t check;
-    uv_idle_t idle;
-    uv_timer_t tick, sweep;
-    bool run_needed, idle_on, sweep_on;
-    char date[32]; /* Date of answers, worked out once a second */
-    int64_t date_s;
-    bool starting;
-    char start_text[ERR_TEXT_MAX]; /* what libmicrohttpd said last, while starting */
-    bool closing;
-    void (*closed)(void *user);
-    void *closed_user;
-    uint64_t close_deadline_ms;
-    unsigned handles_open;
-};
 
 const char *header_name(enum header header)
 {
@@ -102,7 +55,7 @@ static void idle_turn(uv_idle_t *idle)
     (void)idle; /* only keeps the loop from sleeping */
 }
 
-static void want_run(struct http_door *door)
+void http_want_run(struct http_door *door)
 {
     door->run_needed = true;
     if (!door->idle_on) {
@@ -122,7 +75,7 @@ static void run(struct http_door *door)
         timeout_ms = 0;
     }
     if (timeout_ms == 0)
-        want_run(door);
+        http_want_run(door);
     if (!door->run_needed && door->idle_on) {
         door->idle_on = false;
         uv_idle_stop(&door->idle);
@@ -135,14 +88,20 @@ static void run_if_needed(struct http_door *door)
         run(door);
 }
 
+static void turn(struct http_door *door)
+{
+    run_if_needed(door);
+    streams_tell_lost(door);
+}
+
 static void prepared(uv_prepare_t *prepare)
 {
-    run_if_needed(prepare->data);
+    turn(prepare->data);
 }
 
 static void checked(uv_check_t *check)
 {
-    run_if_needed(check->data);
+    turn(check->data);
 }
 
 static void readable(uv_poll_t *poll, int status, int events)
@@ -189,10 +148,12 @@ static void trim(struct buf *buf)
         buf_reset(buf);
 }
 
-static void exchange_recycle(struct exchange *exchange)
+void http_recycle(struct exchange *exchange)
 {
     struct http_door *door = exchange->door;
     door->active--;
+    stream_free(exchange->stream);
+    exchange->stream = NULL;
     if (door->spare_count >= SPARE_MAX || door->closing) {
         exchange_free(exchange);
         return;
@@ -298,6 +259,32 @@ static enum MHD_Result take_value(void *user, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
+struct header_search {
+    struct exchange *exchange;
+    struct str name, value;
+};
+
+static enum MHD_Result match_header(void *user, enum MHD_ValueKind kind, const char *name, size_t name_n,
+                                    const char *value, size_t value_n)
+{
+    (void)kind;
+    struct header_search *search = user;
+    if (name_n != search->name.n || strncasecmp(name, search->name.p, name_n) != 0)
+        return MHD_YES;
+    struct str found = {value ? value : "", value_n};
+    if (search->value.p)
+        found = str_of(arena_printf(&search->exchange->arena, "%.*s, %.*s", STR_ARG(search->value), STR_ARG(found)));
+    search->value = found;
+    return MHD_YES;
+}
+
+struct str exchange_header(struct exchange *exchange, const char *name)
+{
+    struct header_search search = {exchange, str_of(name), STR_NONE};
+    MHD_get_connection_values_n(exchange->connection, MHD_HEADER_KIND, match_header, &search);
+    return search.value;
+}
+
 /* Paths and parameters are unescaped by us: libmicrohttpd would cut at %00 and pass broken escapes on. */
 static size_t keep_escaped(void *user, struct MHD_Connection *connection, char *text)
 {
@@ -330,8 +317,14 @@ static void add_headers(const struct exchange *exchange, struct MHD_Response *re
 {
     char text[64];
     add_header(response, "Date", date_now(exchange->door));
-    if (exchange->status != MHD_HTTP_NO_CONTENT)
+    if (exchange->stream) {
+        add_header(response, "Cache-Control", "no-cache, no-transform");
+        add_header(response, "X-Accel-Buffering", "no"); /* or proxies hold small pieces back */
+    }
+    if (exchange->stream || exchange->answer.n > 0 || exchange->fixed.n > 0)
         add_header(response, "Content-Type", exchange->content_type ? exchange->content_type : "application/json");
+    for (unsigned i = 0; i < exchange->extra_count; i++)
+        add_header(response, exchange->extra[i].name, exchange->extra[i].value);
     if (exchange->operation_id[0])
         add_header(response, "Onced-Operation-Id", exchange->operation_id);
     if (exchange->location) {
@@ -352,12 +345,13 @@ static void add_headers(const struct exchange *exchange, struct MHD_Response *re
         add_header(response, "Connection", "close");
 }
 
-/* Hands the answer to libmicrohttpd; the text stays ours and is kept until the exchange is recycled. */
-static enum MHD_Result queue(struct exchange *exchange)
+/* The text of a plain answer stays ours and is kept until the exchange is recycled. */
+enum MHD_Result http_queue(struct exchange *exchange)
 {
     struct str text = exchange->fixed.p ? exchange->fixed : buf_str(&exchange->answer);
     struct MHD_Response *response =
-        MHD_create_response_from_buffer(text.n, (void *)(uintptr_t)text.p, MHD_RESPMEM_PERSISTENT);
+        exchange->stream ? stream_response(exchange)
+                         : MHD_create_response_from_buffer(text.n, (void *)(uintptr_t)text.p, MHD_RESPMEM_PERSISTENT);
     if (!response)
         return MHD_NO;
     add_headers(exchange, response);
@@ -387,18 +381,17 @@ static void waiting_remove(struct exchange *exchange)
     exchange->at = NULL;
 }
 
-static void resume(struct exchange *exchange)
+void http_resume(struct exchange *exchange)
 {
     waiting_remove(exchange);
     watch_end(exchange->watch);
     exchange->watch = NULL;
     exchange->suspended = false;
     MHD_resume_connection(exchange->connection);
-    want_run(exchange->door);
+    http_want_run(exchange->door);
 }
 
-/* A new result is only told as delivered when there is still somebody to take it. */
-static void check_present(struct exchange *exchange)
+void http_check_present(struct exchange *exchange)
 {
     char c;
     if (exchange->tell_delivered && recv(exchange->peer->fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
@@ -410,13 +403,21 @@ void exchange_send(struct exchange *exchange, int status)
     assert(!exchange->answered);
     exchange->answered = true;
     exchange->waiter = NULL;
+    exchange->on_gone = NULL;
     exchange->status = status;
     if (exchange->in_handler)
         return;
-    check_present(exchange);
-    if (queue(exchange) != MHD_YES)
+    http_check_present(exchange);
+    if (http_queue(exchange) != MHD_YES)
         exchange->gone = true;
-    resume(exchange);
+    http_resume(exchange);
+}
+
+void exchange_add_header(struct exchange *exchange, const char *name, const char *value)
+{
+    assert(exchange->extra_count < EXCHANGE_EXTRA_MAX);
+    exchange->extra[exchange->extra_count].name = name;
+    exchange->extra[exchange->extra_count++].value = value;
 }
 
 void exchange_hold(struct exchange *exchange, int by)
@@ -433,8 +434,17 @@ static void caller_left(void *user)
         engine_caller_left(exchange->engine, exchange->waiter);
         exchange->waiter = NULL;
     }
+    void (*on_gone)(struct exchange * exchange) = exchange->on_gone;
+    exchange->on_gone = NULL;
     exchange->gone = true;
-    resume(exchange);
+    http_resume(exchange);
+    if (on_gone)
+        on_gone(exchange);
+}
+
+void exchange_on_gone(struct exchange *exchange, void (*gone)(struct exchange *exchange))
+{
+    exchange->on_gone = gone;
 }
 
 static void swept(uv_timer_t *timer)
@@ -444,7 +454,7 @@ static void swept(uv_timer_t *timer)
     for (struct exchange *exchange = door->waiting; exchange; exchange = exchange->next) {
         if (now - exchange->since_ms < SWEEP_MS)
             break;
-        if (exchange->waiter && !exchange->watch)
+        if ((exchange->waiter || exchange->on_gone) && !exchange->watch)
             exchange->watch = watch_begin(door->loop, exchange->peer->fd, caller_left, exchange);
     }
     if (!door->waiting) {
@@ -540,7 +550,7 @@ static enum MHD_Result head_complete(struct exchange *exchange)
     if (!exchange->answered)
         return MHD_NO;
     linger_begin(&door->lingers, exchange->peer->fd);
-    return queue(exchange);
+    return http_queue(exchange);
 }
 
 static enum MHD_Result take_body(struct exchange *exchange, const char *data, size_t n)
@@ -565,8 +575,8 @@ static enum MHD_Result request_complete(struct exchange *exchange)
     rest_handle(exchange);
     exchange->in_handler = false;
     if (exchange->answered) {
-        check_present(exchange);
-        return queue(exchange);
+        http_check_present(exchange);
+        return http_queue(exchange);
     }
     wait_for_route(exchange);
     return MHD_YES;
@@ -603,7 +613,8 @@ static void request_ended(void *user, struct MHD_Connection *connection, void **
         engine_delivered(exchange->engine, &exchange->delivered);
     exchange->peer->exchange = NULL;
     exchange->peer->idle_since_ms = uv_now(exchange->door->loop);
-    exchange_recycle(exchange);
+    if (!exchange->stream || stream_request_ended(exchange))
+        http_recycle(exchange);
 }
 
 bool exchange_surplus(const struct exchange *exchange)
@@ -645,7 +656,7 @@ static void ticked(uv_timer_t *timer)
     if (door->parts.auth)
         auth_tick(door->parts.auth, engine_env(door->engine)->now_ms(engine_env(door->engine)));
     end_slow(door);
-    want_run(door); /* libmicrohttpd ends idle connections */
+    http_want_run(door); /* libmicrohttpd ends idle connections */
 }
 
 /* ---- opening ---- */
@@ -685,7 +696,8 @@ static enum err_code listen_at(const char *host, uint16_t port, int *out, uint16
     return ERR_NONE;
 }
 
-/* MHD_ALLOW_SUSPEND_RESUME without its eventfd: everything happens on the loop's thread, which is told by want_run().
+/* MHD_ALLOW_SUSPEND_RESUME without its eventfd: everything happens on the loop's thread, which is told by
+ * http_want_run().
  */
 #define SUSPEND_WITHOUT_EVENTFD ((unsigned)MHD_ALLOW_SUSPEND_RESUME & ~(unsigned)MHD_USE_ITC)
 
@@ -780,7 +792,7 @@ enum err_code http_door_new(const struct http_door_options *options, struct http
     if (options->auth_tokens)
         door->parts.auth = auth_new();
     start_handles(door);
-    want_run(door);
+    http_want_run(door);
     *out = door;
     return ERR_NONE;
 }
@@ -814,19 +826,19 @@ static void handle_closed(uv_handle_t *handle)
         closed(user);
 }
 
-/* Everybody who waits for the engine is given up; those at the ledger come back by themselves. */
+/* Everybody who waits for the engine or for MCP is given up; those at the ledger come back by themselves. */
 static void give_up_waiting(struct http_door *door)
 {
     for (struct exchange *exchange = door->waiting, *next; exchange; exchange = next) {
         next = exchange->next;
-        if (exchange->waiter)
+        if (exchange->waiter || exchange->on_gone)
             caller_left(exchange);
     }
 }
 
 static void finish_close(struct http_door *door)
 {
-    if (door->waiting || door->holds > 0)
+    if (door->waiting || door->streams || door->holds > 0)
         return;
     if (door->active > 0 && uv_now(door->loop) < door->close_deadline_ms)
         return;
@@ -845,6 +857,8 @@ static void close_ticked(uv_timer_t *timer)
 {
     struct http_door *door = timer->data;
     run(door);
+    give_up_waiting(door); /* requests that came in meanwhile on the connections there are */
+    streams_give_up(door);
     finish_close(door);
 }
 
@@ -856,5 +870,6 @@ void http_door_close(struct http_door *door, void (*closed)(void *user), void *u
     door->closed_user = user;
     door->close_deadline_ms = uv_now(door->loop) + CLOSE_MS;
     give_up_waiting(door);
+    streams_give_up(door);
     uv_timer_start(&door->tick, close_ticked, 0, 5);
 }
