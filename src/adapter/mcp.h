@@ -55,6 +55,7 @@ const char *mcp_tool_key_argument(const struct mcp_tool *tool);
 struct mcp_hub;
 struct mcp_server;
 struct mcp_link;
+struct mcp_listener;
 
 struct mcp_hub_options {
     uv_loop_t *loop;

@@ -1,9 +1,9 @@
 /* What the files of the MCP adapter share: compiled sections, hub, servers, connections, links, and the transports
  * below them. Not for others.
  *
- *   mcp_provider.c, mcp_tool.c   sections ─► struct mcp_provider, struct mcp_tool        once, at load
+ *   mcp_section.c                sections ─► struct mcp_provider, struct mcp_tool        once, at load
  *   mcp_hub.c                    servers: which there are, restarts, their lists of tools
- *   mcp_attempt.c                attempts of operations: adapter_ops over links
+ *   mcp_call.c                   attempts of operations: adapter_ops over links
  *   mcp_link.c                   links, requests, questions; which of them a message belongs to
  *   mcp_connection.c             handshake of both eras, ids, time-outs, what goes over the transport
  *   mcp_stdio.c, mcp_http.c      transports: bytes of one connection
@@ -13,7 +13,7 @@
 #ifndef ADAPTER_MCP_PARTS_H
 #define ADAPTER_MCP_PARTS_H
 
-#include "adapter/mcp.h"
+#include "adapter/mcp_section.h"
 #include "base/map.h"
 
 #define MCP_PENDING_MAX     4096                        /* requests under way per connection; more are refused */
@@ -34,37 +34,6 @@
 #define MCP_CLOSE_KILL_MS   2000  /* from SIGTERM to SIGKILL */
 
 extern const struct json_limits mcp_message_limits;
-
-/* ---- compiled sections (mcp_provider.c) ---- */
-
-struct mcp_header {
-    char *name, *value, *shown; /* shown: secrets masked */
-};
-
-/* Immutable once made; shared by registry, servers and transports. */
-struct mcp_provider {
-    unsigned refs;
-    /* either command or url */
-    char **command; /* argv, ends with NULL; NULL = url */
-    char **env;     /* "NAME=value", ends with NULL; all that the process gets (PATH and HOME are in it) */
-    char *cwd;      /* NULL = ours */
-    char *url, *url_shown;
-    struct mcp_header *headers;
-    size_t header_count;
-    const char *version; /* the one revision to speak; NULL = auto */
-    bool per_client, forward;
-    int64_t start_timeout_ms, timeout_ms, connect_timeout_ms;
-    size_t answer_bytes_max; /* at most MCP_MESSAGE_BYTES_MAX */
-    bool tls_verify;
-    char *tls_ca;       /* NULL = the system's */
-    char *prefix;       /* of imported names, never NULL */
-    char *key_argument; /* default of its tools; NULL = none */
-    bool key_meta;      /* the key goes into _meta */
-    char **secrets;     /* values of references, ends with NULL: masked in what the server writes to stderr; or NULL */
-    struct str identity;
-};
-struct mcp_provider *mcp_provider_ref(struct mcp_provider *provider); /* returns it */
-void mcp_provider_unref(struct mcp_provider *provider);               /* NULL is fine; mcp_provider_free is the same */
 
 /* ---- hub (mcp_hub.c) ---- */
 
@@ -112,7 +81,7 @@ void mcp_hub_defer(struct mcp_hub *hub, void (*call)(void *user), void *user);
 void mcp_hub_hold(struct mcp_hub *hub);
 void mcp_hub_release(struct mcp_hub *hub);
 
-/* mcp_attempt.c */
+/* mcp_call.c */
 extern const struct adapter_ops mcp_adapter_ops;
 /* mcp_http.c: called once all connections are closed; whatever still has handles holds the hub. http may be NULL. */
 void mcp_http_client_close(struct mcp_hub *hub);

@@ -39,15 +39,17 @@ void mcp_provider_unref(struct mcp_provider *provider)
     list_free(provider->env);
     free(provider->cwd);
     free(provider->url);
+    free(provider->url_shown);
     http_headers_release(&provider->headers);
     curl_slist_free_all(provider->header_lines);
-    free(provider->ca);
+    free(provider->tls_ca);
     free(provider->version);
     free(provider->prefix);
     free(provider->key_argument);
     http_statuses_release(&provider->no_effect);
     http_statuses_release(&provider->not_processed);
-    free(provider->identity);
+    list_free(provider->secrets);
+    free((char *)provider->identity.p);
     free(provider);
 }
 
@@ -58,13 +60,44 @@ void mcp_provider_free(struct mcp_provider *provider)
 
 struct str mcp_provider_identity(const struct mcp_provider *provider)
 {
-    return str_of(provider->identity);
+    return provider->identity;
 }
 
 /* ---- texts ---- */
 
+#define SECRET_BYTES_MIN 6 /* shorter ones would mask ordinary words */
+
+static void keep_secret(struct mcp_provider *provider, char *value)
+{
+    size_t count = 0;
+    if (strlen(value) < SECRET_BYTES_MIN) {
+        free(value);
+        return;
+    }
+    while (provider->secrets && provider->secrets[count])
+        count++;
+    provider->secrets = mem_grow(provider->secrets, (count + 2) * sizeof *provider->secrets);
+    provider->secrets[count] = value;
+    provider->secrets[count + 1] = NULL;
+}
+
+/* text was expanded before: its references hold. */
+static void keep_secrets(struct mcp_provider *provider, const char *text)
+{
+    for (const char *at = text; (at = strstr(at, "${"));) {
+        const char *end = strchr(at, '}');
+        char *reference = mem_copy_bytes(at, (size_t)(end - at) + 1), *value = NULL;
+        bool secret;
+        if (http_secret_expand(reference, &value, &secret, NULL) == ERR_NONE)
+            keep_secret(provider, value);
+        free(reference);
+        at = end + 1;
+    }
+}
+
 /* A text with its secrets in place, heap. NULL after reporting. */
-static char *expand(const struct json *value, const char *pointer, struct problems *problems)
+static char *expand(struct mcp_provider *provider, const struct json *value, const char *pointer,
+                    struct problems *problems)
 {
     struct err err = {0};
     char *out = NULL;
@@ -80,14 +113,16 @@ static char *expand(const struct json *value, const char *pointer, struct proble
     char *text = mem_copy_bytes(value->text.p, value->text.n);
     if (http_secret_expand(text, &out, &secret, &err) != ERR_NONE)
         problems_add(problems, pointer, "%s", err.text);
+    else
+        keep_secrets(provider, text);
     free(text);
     return out;
 }
 
-static char *expand_member(struct section *section, const char *name)
+static char *expand_member(struct mcp_provider *provider, struct section *section, const char *name)
 {
     const struct json *value = section_member(section, name);
-    return value ? expand(value, section_pointer(section, str_of(name)), section->problems) : NULL;
+    return value ? expand(provider, value, section_pointer(section, str_of(name)), section->problems) : NULL;
 }
 
 /* ---- a server that is started ---- */
@@ -108,7 +143,7 @@ static void read_command(struct section *section, struct mcp_provider *provider)
     for (uint32_t i = 0; i < value->count; i++) {
         const char *pointer =
             arena_printf(section->problems->arena, "%s/%u", section_pointer(section, STR("command")), i);
-        char *word = expand(&value->items[i], pointer, section->problems);
+        char *word = expand(provider, &value->items[i], pointer, section->problems);
         if (word)
             words[count++] = word;
         if (word && i == 0 && !*word)
@@ -156,7 +191,7 @@ static void read_env(struct section *section, struct mcp_provider *provider)
         const char *pointer = section_pointer(&inner, member->name);
         if (!env_name_valid(member->name))
             problems_add(section->problems, pointer, "is no name of an environment variable");
-        char *text = expand(&member->value, pointer, section->problems);
+        char *text = expand(provider, &member->value, pointer, section->problems);
         if (text)
             env_add(provider, &count, member->name, text);
         free(text);
@@ -165,10 +200,23 @@ static void read_env(struct section *section, struct mcp_provider *provider)
 
 /* ---- a server behind a URL ---- */
 
+/* Host and port are no secrets; what a reference put into the path, and a query, may be. */
+static char *shown_url(const char *url, size_t origin, const char *written)
+{
+    struct buf shown;
+    buf_init(&shown, 0);
+    buf_add(&shown, url, origin);
+    if (!strstr(written, "${"))
+        buf_add(&shown, url + origin, strcspn(url + origin, "?"));
+    else if (url[origin])
+        buf_add_text(&shown, "/***");
+    return buf_detach(&shown, NULL);
+}
+
 static void read_url(struct section *section, struct mcp_provider *provider)
 {
     bool plain = false;
-    provider->url = expand_member(section, "url");
+    provider->url = expand_member(provider, section, "url");
     if (!provider->url)
         return;
     const char *fault = strstr(provider->url, "://") ? http_url_fault(provider->url, true, &plain)
@@ -179,6 +227,7 @@ static void read_url(struct section *section, struct mcp_provider *provider)
         problems_warn(section->problems, section_pointer(section, STR("url")),
                       "is plain http to another machine: requests and secrets can be read on the way");
     provider->origin_bytes = http_origin_bytes(provider->url);
+    provider->url_shown = shown_url(provider->url, provider->origin_bytes, section_text(section, "url", ""));
 }
 
 /* What onced itself says to an MCP server. */
@@ -241,7 +290,6 @@ static void read_protocol(struct section *section, struct mcp_provider *provider
 {
     static const char *const revisions[] = {"auto", "2025-11-25", "2025-06-18", "2025-03-26", MCP_MODERN_VERSION, NULL};
     unsigned index = section_choice(section, "protocol", revisions, 0);
-    provider->era = index == 0 ? MCP_ERA_ANY : index == 4 ? MCP_ERA_MODERN : MCP_ERA_LEGACY;
     provider->version = index == 0 ? NULL : mem_copy_text(revisions[index]);
 }
 
@@ -251,7 +299,7 @@ static void read_server(struct section *section, struct mcp_provider *provider)
     static const char *const errors[] = {"unknown", "no_effect", NULL};
     read_command(section, provider);
     read_env(section, provider);
-    provider->cwd = expand_member(section, "cwd");
+    provider->cwd = expand_member(provider, section, "cwd");
     read_url(section, provider);
     read_headers(section, provider);
     check_members(section, provider);
@@ -317,10 +365,10 @@ static void digest_values(const struct mcp_provider *provider, struct buf *out)
     for (const struct curl_slist *line = provider->header_lines; line; line = line->next)
         buf_add(&values, line->data, strlen(line->data) + 1);
     buf_printf(&values, "%s %s %s", provider->cwd ? provider->cwd : "", provider->url ? provider->url : "",
-               provider->ca ? provider->ca : "");
+               provider->tls_ca ? provider->tls_ca : "");
     struct digest digest = digest_sha256(buf_str(&values));
     digest_hex(&digest, DIGEST_BYTES, hex);
-    buf_printf(out, " %s %d %zu", hex, provider->verify, provider->answer_bytes_max);
+    buf_printf(out, " %s %d %zu", hex, provider->tls_verify, provider->answer_bytes_max);
     buf_release(&values);
 }
 
@@ -336,7 +384,7 @@ static void make_identity(struct mcp_provider *provider, const struct json *sect
     }
     json_canonical(&text, part);
     digest_values(provider, &text);
-    provider->identity = buf_detach(&text, NULL);
+    provider->identity.p = buf_detach(&text, &provider->identity.n);
 }
 
 struct mcp_provider *mcp_provider_new(const struct json *value, const char *pointer, struct provider *core,
@@ -348,7 +396,7 @@ struct mcp_provider *mcp_provider_new(const struct json *value, const char *poin
     provider->refs = 1;
     section_open(&section, value, pointer, problems);
     read_wire(&section, provider, core);
-    http_tls_read(&section, &provider->ca, &provider->verify);
+    http_tls_read(&section, &provider->tls_ca, &provider->tls_verify);
     read_key(&section, provider, core);
     http_statuses_read(&section, "no_effect", no_effect_default, &provider->no_effect);
     http_statuses_read(&section, "not_processed", not_processed_default, &provider->not_processed);

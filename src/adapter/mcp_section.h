@@ -14,33 +14,33 @@ enum mcp_errors {
 
 struct mcp_provider {
     unsigned refs;
-    /* stdio: command is set; HTTP: url is set */
-    char **command; /* argv, NULL-terminated */
-    char **env;     /* "NAME=value", NULL-terminated: all that the child gets */
-    char *cwd;      /* NULL = ours */
-    char *url;
-    size_t origin_bytes;             /* of url: scheme, host, port */
-    struct http_headers headers;     /* values without places */
+    /* either command or url */
+    char **command;              /* argv, ends with NULL; NULL = url */
+    char **env;                  /* "NAME=value", ends with NULL; all that the process gets (PATH and HOME are in it) */
+    char *cwd;                   /* NULL = ours */
+    char *url, *url_shown;       /* shown: for messages, without path where that holds a secret, and without query */
+    size_t origin_bytes;         /* of url: scheme, host, port */
+    struct http_headers headers; /* values without places */
     struct curl_slist *header_lines; /* the same, as libcurl takes them */
-    char *ca;                        /* NULL = the system's certificates */
-    bool verify;                     /* check them */
-    enum mcp_era era;                /* MCP_ERA_ANY: the modern era is probed first */
-    char *version;                   /* the one revision to speak; NULL = what both can */
+    char *tls_ca;                    /* NULL = the system's certificates */
+    bool tls_verify;
+    char *version; /* the one revision to speak; NULL = auto */
     bool per_client, forward;
     enum mcp_errors errors;
     int64_t start_timeout_ms; /* until a started server has answered the handshake */
     int64_t timeout_ms, connect_timeout_ms;
     unsigned connections;
-    size_t answer_bytes_max;                       /* of one message from the server */
-    char *prefix;                                  /* of imported names, "" = none */
-    char *key_argument;                            /* for tools that have an argument of this name; NULL = none */
-    bool key_meta;                                 /* the key goes into _meta */
+    size_t answer_bytes_max; /* of one message from the server; at most MCP_MESSAGE_BYTES_MAX */
+    char *prefix;            /* of imported names, never NULL */
+    char *key_argument;      /* for those of its tools that have an argument of this name; NULL = none */
+    bool key_meta;           /* the key goes into _meta */
+    char **secrets;          /* values of references, ends with NULL: masked in what the server writes to stderr */
     struct http_statuses no_effect, not_processed; /* of answers that are no JSON-RPC message */
-    char *identity;
+    struct str identity;                           /* owned */
 };
 
-struct mcp_provider *mcp_provider_ref(struct mcp_provider *provider);
-void mcp_provider_unref(struct mcp_provider *provider); /* NULL is fine */
+struct mcp_provider *mcp_provider_ref(struct mcp_provider *provider); /* returns it */
+void mcp_provider_unref(struct mcp_provider *provider);               /* NULL is fine; mcp_provider_free is the same */
 
 struct mcp_lookup {
     char *tool;             /* the server's name for it */
