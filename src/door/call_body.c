@@ -213,8 +213,7 @@ static bool merge_key(struct arena *arena, struct str value, const char **out, s
     return true;
 }
 
-/* W3C: a traceparent that is not well-formed is to be ignored. */
-static const char *traceparent(struct arena *arena, struct str text)
+const char *call_traceparent(struct arena *arena, struct str text)
 {
     static const char form[] = "00-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx-xx";
     if (text.n != sizeof form - 1)
@@ -359,7 +358,7 @@ static bool check_call(struct arena *arena, struct engine_call *call, int64_t no
 static bool merge_headers(struct arena *arena, const struct call_headers *headers, struct call *call,
                           struct problem_document *problem)
 {
-    call->trace = headers->traceparent.p ? traceparent(arena, headers->traceparent) : NULL;
+    call->trace = headers->traceparent.p ? call_traceparent(arena, headers->traceparent) : NULL;
     return merge_key(arena, headers->idempotency_key, &call->idempotency_key, problem) &&
            merge(arena, "Onced-Run-Id", headers->run_id, "run_id", &call->run, problem) &&
            merge(arena, "Onced-Step-Id", headers->step_id, "step_id", &call->step, problem) &&

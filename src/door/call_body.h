@@ -43,6 +43,9 @@ bool body_read(struct arena *arena, const struct json *body, const struct body_m
 
 bool body_refuse(struct problem_document *problem, enum problem_type type, const char *pointer, const char *detail);
 
+/* A copy; NULL when it is not well-formed: W3C wants such a traceparent ignored. */
+const char *call_traceparent(struct arena *arena, struct str text);
+
 /* RFC 3339 → milliseconds. */
 bool body_time(struct str text, int64_t *ms);
 

@@ -25,6 +25,11 @@
 #define MCP_META_KEY          "dev.onced/idempotency-key"
 #define MCP_META_RUN          "dev.onced/run-id"
 #define MCP_META_STEP         "dev.onced/step-id"
+#define MCP_META_SESSION      "dev.onced/session-id"
+#define MCP_META_CALL         "dev.onced/call-id"
+#define MCP_META_WORKFLOW     "dev.onced/workflow"
+#define MCP_META_REPEAT       "dev.onced/repeat-of"
+#define MCP_META_DISTINCT     "dev.onced/distinct-from"
 #define MCP_META_RESULT       "dev.onced/result" /* onced's result shape beside a server's own result */
 
 #define MCP_SESSION_ID_SIZE 33 /* 32 hexadecimal characters and the NUL */
@@ -249,21 +254,40 @@ extern const char mcp_result_schema[];
 
 struct mcp_fault {
     int64_t code;
-    const char *text; /* in the arena */
+    const char *text;    /* in the arena */
+    const char *pointer; /* where in the arguments it lies: the model can mend it, so that it gets an answer; or NULL */
 };
 /* Fills *call (not tenant and principal). arguments are a copy without repeat_of, distinct_from and the hidden key
  * argument. false: *fault. */
 bool mcp_identity_read(struct arena *arena, const struct rpc_message *message, const struct mcp_facts *facts,
                        const struct tool *tool, struct call *call, struct mcp_fault *fault);
+/* The arguments that onced adds to the published schemas of writes and takes out again (design 2.8, 2.9). */
+#define MCP_ARGUMENT_REPEAT   "repeat_of"
+#define MCP_ARGUMENT_DISTINCT "distinct_from"
 
 /* ---- mcp_result.c, pure: what tools/call answers ---- */
 
+/* How a reply is to be told, besides what it says. */
+struct mcp_result_view {
+    struct shape_view shape;
+    enum mcp_era era;
+    const char *tool;          /* as it was called: for replies that carry none */
+    bool can_wait, can_status; /* onced_wait, onced_status: the text names them */
+    bool inlined;              /* within another result: no resultType */
+    const char *task;          /* legacy: the result of this task; NULL = none */
+};
 /* CallToolResult for a reply of the engine: content (text), structuredContent in onced's shape or, for a downstream
- * server's own result, its content with onced's shape in _meta. */
-void mcp_write_result(struct buf *out, const struct engine_reply *reply, const struct shape_view *view,
-                      enum mcp_era era);
+ * server's own result, its content with onced's shape in _meta. Not for replies that mcp_reply_is_error() names. */
+void mcp_write_result(struct buf *out, const struct engine_reply *reply, const struct mcp_result_view *view);
 /* The text for the model alone. */
-void mcp_write_result_text(struct buf *out, const struct engine_reply *reply, int64_t now_ms);
+void mcp_write_result_text(struct buf *out, const struct engine_reply *reply, const struct mcp_result_view *view);
+/* Whether the result says that the tool failed: only what is proven and what the model can act on. */
+bool mcp_result_is_error(const struct engine_reply *reply);
+/* Replies that are JSON-RPC errors: onced did not accept the call. *fault gets code and text. */
+bool mcp_reply_is_error(struct arena *arena, const struct engine_reply *reply, const char *tool,
+                        struct mcp_fault *fault);
+/* A call that did not run because of its arguments, as REPLY_REFUSED is told: fault.pointer says where. */
+void mcp_write_refusal(struct buf *out, const struct mcp_fault *fault, const struct mcp_result_view *view);
 
 /* ---- between files ---- */
 
@@ -299,10 +323,14 @@ struct mcp_request *mcp_request_by_number(struct mcp_door *door, uint64_t sessio
 bool mcp_builtin_call(struct mcp_request *request, struct str name, const struct json *arguments);
 /* Appends their descriptions to an open JSON array. */
 void mcp_builtin_list(struct mcp_door *door, struct json_out *out);
-/* mcp_call.c: the operation that the session's last call of a tool led to, "" = none. */
+/* mcp_call.c: the operation that the session's last call of a tool led to, "" = none. tool NULL: of any tool. */
 const char *mcp_last_operation(const struct mcp_session *session, const char *tool);
+/* mcp_task.c: mcp_session_end tells it. Nobody is told any more how the session's tasks end. */
+void mcp_tasks_session_ended(struct mcp_session *session);
 
-/* mcp_task.c: whether this call may be answered as a task, and the answer. */
+/* mcp_task.c: whether calls of this tool may be answered as tasks (execution.taskSupport "optional"). */
+bool mcp_task_possible(const struct mcp_door *door, const struct tool *tool);
+/* Whether this call may be answered as a task, and the answer. */
 bool mcp_task_wanted(const struct mcp_request *request, const struct tool *tool);
 void mcp_task_created(struct mcp_request *request, const struct operation *op, const struct tool *tool);
 
