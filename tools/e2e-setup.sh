@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the end-to-end tests need beside Debian packages: a Python environment and the Node packages, both with locked versions.
-# Does nothing when they are there and the lock files are unchanged.
+# What the end-to-end tests need beside Debian packages: a Python environment and the Node packages (also a Node that is new
+# enough for MCP's conformance suite), all with locked versions. Does nothing when they are there and the lock files are unchanged.
 set -eu
 cd "$(dirname "$0")/../test/e2e"
 
@@ -12,8 +12,12 @@ if ! cmp -s requirements.txt .venv/requirements.txt; then
     cp requirements.txt .venv/requirements.txt
 fi
 
-if ! cmp -s package-lock.json node_modules/.package-lock.copy; then
-    echo "installing test/e2e/node_modules"
-    npm ci --no-audit --no-fund --ignore-scripts --loglevel=error >/dev/null
-    cp package-lock.json node_modules/.package-lock.copy
-fi
+node_packages() {
+    cmp -s "$1/package-lock.json" "$1/node_modules/.package-lock.copy" && return
+    echo "installing $1/node_modules"
+    (cd "$1" && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error >/dev/null)
+    cp "$1/package-lock.json" "$1/node_modules/.package-lock.copy"
+}
+cd ..
+node_packages e2e
+node_packages mcp
