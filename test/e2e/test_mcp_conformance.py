@@ -53,3 +53,30 @@ def test_through_onced(world, fixture, tmp_path, revision):
     scored, unscored = run(f"http://127.0.0.1:{onced.port}/mcp", revision, tmp_path / "results")
     assert not scored
     assert set(unscored) <= ALONE_FAILS[revision]
+
+
+CLIENT_SCENARIOS = [
+    ("initialize", "2025-11-25"),
+    ("tools_call", "2025-11-25"),
+    ("tools_call", "2026-07-28"),
+    ("elicitation-sep1034-client-defaults", "2025-11-25"),
+    ("sse-retry", "2025-11-25"),
+    ("request-metadata", "2026-07-28"),
+    ("http-standard-headers", "2026-07-28"),
+    ("http-custom-headers", "2026-07-28"),
+    ("http-invalid-tool-headers", "2026-07-28"),
+    ("json-schema-ref-no-deref", "2026-07-28"),
+    ("json-schema-2020-12-preservation", "2025-11-25"),
+    ("json-schema-2020-12-preservation", "2026-07-28"),
+    ("sep-2322-client-request-state", "2026-07-28"),
+]
+
+
+@pytest.mark.parametrize(("scenario", "revision"), CLIENT_SCENARIOS)
+def test_client_side(tmp_path, scenario, revision):
+    """onced as the client of the suite's server; the official SDK's client drives it from the other side."""
+    command = f"{mcp.NODE} {mcp.FOLDER / 'client' / 'driver.mjs'}"
+    status, checks, printed = mcp.client_scenario(command, scenario, revision, tmp_path / "results")
+    assert checks, printed
+    assert not mcp.failures(checks), printed[-3000:]
+    assert status == 0, printed[-3000:]

@@ -6,6 +6,7 @@ import platform
 import subprocess
 from pathlib import Path
 
+from onced_e2e import binary
 from onced_e2e.process import Process, environment
 
 FOLDER = Path(__file__).resolve().parents[2] / "mcp"
@@ -49,6 +50,17 @@ def conformance(arguments, folder, seconds=120):
         name = str(file.parent.relative_to(folder)).removeprefix("server-").rsplit("-20", 1)[0]
         checks[name] = json.loads(file.read_text())
     return checks, done.stdout + done.stderr
+
+
+def client_scenario(command, scenario, revision, folder, seconds=60):
+    """One client scenario: exit status, {scenario: [check]}, what was printed."""
+    folder.mkdir(exist_ok=True)
+    done = subprocess.run([*program("@modelcontextprotocol/conformance", "dist/index.js"), "client", "--command", command,
+                           "--scenario", scenario, "--spec-version", revision, "-o", str(folder)],
+                          capture_output=True, text=True, timeout=seconds, cwd=folder,
+                          env={**node_environment(), "ONCED": str(binary.onced())})
+    checks = {file.parent.name: json.loads(file.read_text()) for file in folder.rglob("checks.json")}
+    return done.returncode, checks, done.stdout + done.stderr
 
 
 def failures(checks):
