@@ -124,6 +124,7 @@ static void begin(struct flight *flight, struct waiter *waiter)
     engine->stats.admitted++;
     replay_forget(&engine->replay, &flight->op.key_hash); /* a new version of the key */
     log_transitions(engine, &flight->op, &flight->request.admit.event, 1);
+    waiter->opened = true;
     if (!waiter->reply) { /* the caller left while the ledger decided */
         waiter_attach(waiter, &flight->durable);
         engine_caller_left(engine, waiter);

@@ -113,6 +113,14 @@ struct waiter *engine_wait(struct engine *engine, const char *tenant, const char
 /* The caller is gone: no reply will be given. The operation goes on (design 5.3). */
 void engine_caller_left(struct engine *engine, struct waiter *waiter);
 
+/* What a waiting caller waits for. */
+struct engine_waiting {
+    const char *operation; /* "" for reads; valid until the waiter or the operation's flight goes: copy it */
+    bool opened;           /* its own call opened the operation (or will, while the ledger decides) */
+    bool alone;            /* nobody else waits for it in this process */
+};
+struct engine_waiting engine_waiting(const struct waiter *waiter);
+
 /* A final answer was written to the caller's connection in full. */
 void engine_delivered(struct engine *engine, const struct operation *op);
 

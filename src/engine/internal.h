@@ -44,6 +44,7 @@ struct waiter {
     void *user;
     int64_t wait_ms;
     bool replayed, other_arguments, async;
+    bool opened; /* its call opened the operation */
 };
 
 /* Callers of one operation. Lives in a flight, or by itself while the operation sleeps in the ledger. */

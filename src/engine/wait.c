@@ -322,6 +322,22 @@ void waiters_answer_sleeping(struct engine *engine)
     }
 }
 
+struct engine_waiting engine_waiting(const struct waiter *waiter)
+{
+    const struct wait_list *list = waiter->list;
+    if (!list && waiter->admitting)
+        return (struct engine_waiting){waiter->admitting->op.id, true, true};
+    if (!list) /* a read, or a look at the ledger is on its way */
+        return (struct engine_waiting){"", false, false};
+    const struct flight *flight =
+        list->id[0] ? NULL : (const struct flight *)((const char *)list - offsetof(struct flight, callers));
+    return (struct engine_waiting){
+        .operation = flight ? flight->op.id : list->id,
+        .opened = waiter->opened,
+        .alone = list->first == waiter && !waiter->next,
+    };
+}
+
 void engine_caller_left(struct engine *engine, struct waiter *waiter)
 {
     if (reads_cancel(engine->reads, waiter))

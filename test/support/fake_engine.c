@@ -269,7 +269,7 @@ static struct waiter *answer(struct engine *engine, engine_reply_fn *reply, void
         return NULL;
     }
     struct fake_pending *pending = &engine->pending[engine->pending_count++ % FAKE_PENDING_MAX];
-    *pending = (struct fake_pending){reply, user, true};
+    *pending = (struct fake_pending){engine, reply, user, true};
     return (struct waiter *)pending;
 }
 
@@ -314,6 +314,8 @@ struct waiter *engine_call(struct engine *engine, const struct engine_call *requ
     engine->distinct_count = call->distinct_count;
     engine->wait_ms = request->wait_ms;
     engine->not_before_ms = call->not_before_ms;
+    engine->origin = request->origin;
+    engine->call_id_per_try = call->call_id_per_try;
     engine->async = request->async;
     engine->dry_run = request->dry_run;
     return answer(engine, reply, user);
@@ -322,11 +324,19 @@ struct waiter *engine_call(struct engine *engine, const struct engine_call *requ
 struct waiter *engine_wait(struct engine *engine, const char *tenant, const char *operation, int64_t wait_ms,
                            engine_reply_fn *reply, void *user)
 {
-    (void)operation;
     engine->waits++;
+    KEEP(waited, operation);
     engine->wait_ms = wait_ms;
     KEEP(tenant, tenant);
     return answer(engine, reply, user);
+}
+
+struct engine_waiting engine_waiting(const struct waiter *waiter)
+{
+    struct engine_waiting waiting = ((const struct fake_pending *)waiter)->engine->waiting;
+    if (!waiting.operation)
+        waiting.operation = "";
+    return waiting;
 }
 
 void engine_caller_left(struct engine *engine, struct waiter *waiter)

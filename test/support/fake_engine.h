@@ -10,6 +10,7 @@
 #define FAKE_TOKENS_MAX  16
 
 struct fake_pending {
+    const struct engine *engine;
     engine_reply_fn *reply;
     void *user;
     bool open;
@@ -26,8 +27,12 @@ struct engine {
     bool later; /* … are given by fake_engine_reply(), not at once */
     struct fake_pending pending[FAKE_PENDING_MAX];
     size_t pending_count;
+    struct engine_waiting waiting; /* what every waiter waits for; operation NULL: "" */
     /* what was asked last; texts are copies */
     int calls, waits, left, delivered, decisions;
+    char waited[64]; /* operation that was waited for */
+    struct adapter_origin origin;
+    bool call_id_per_try;
     char delivered_id[OPERATION_ID_SIZE];
     char tool[128], tenant[128], principal[128], key[600], run[300], step[300], session[300], call[300], workflow[300];
     char trace[100], repeat_of[64], distinct[64], arguments[4096];
