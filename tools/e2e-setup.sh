@@ -12,6 +12,13 @@ if ! cmp -s requirements.txt .venv/requirements.txt; then
     cp requirements.txt .venv/requirements.txt
 fi
 
+if ! cmp -s ../mcp/requirements-langchain.txt ../mcp/.langchain/requirements.txt; then
+    rm -rf ../mcp/.langchain
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --target ../mcp/.langchain \
+        -r ../mcp/requirements-langchain.txt
+    cp ../mcp/requirements-langchain.txt ../mcp/.langchain/requirements.txt
+fi
+
 node_packages() {
     cmp -s "$1/package-lock.json" "$1/node_modules/.package-lock.copy" && return
     echo "installing $1/node_modules"
