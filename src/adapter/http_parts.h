@@ -240,6 +240,9 @@ enum err_code http_fill_node(struct http_fill *fill, const struct http_node *nod
 enum err_code http_fill_equalities(struct http_fill *fill, const struct http_equalities *equalities,
                                    struct http_expected **out, size_t *count);
 
+/* Fit for a traceparent header; NULL is not. */
+bool http_trace_valid(const char *trace);
+
 /* A request ready for the wire, and what the answer will be judged by: the call's arguments are gone by then. */
 struct http_message {
     struct arena *arena; /* borrowed: texts below */

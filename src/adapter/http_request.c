@@ -573,7 +573,7 @@ static void key_text(const struct builder *b, struct buf *value)
         buf_add_char(value, '"');
 }
 
-static bool trace_valid(const char *trace)
+bool http_trace_valid(const char *trace)
 {
     size_t n = trace ? strlen(trace) : 0;
     return n > 0 && n <= 128 && strspn(trace, "0123456789abcdef-") == n;
@@ -595,7 +595,7 @@ static enum err_code build_headers(struct builder *b)
         key_text(b, value);
         prepend_line(b, b->provider->key_name, buf_str(value));
     }
-    if (trace_valid(b->call->trace))
+    if (http_trace_valid(b->call->trace))
         prepend_line(b, "traceparent", str_of(b->call->trace));
     return ERR_NONE;
 }

@@ -33,7 +33,31 @@
 #define MCP_CLOSE_TERM_MS   1000  /* from the end of stdin to SIGTERM */
 #define MCP_CLOSE_KILL_MS   2000  /* from SIGTERM to SIGKILL */
 
+#define MCP_META_VERSION      "io.modelcontextprotocol/protocolVersion"
+#define MCP_META_CAPABILITIES "io.modelcontextprotocol/clientCapabilities"
+#define MCP_META_CLIENT       "io.modelcontextprotocol/clientInfo"
+#define MCP_META_LOG_LEVEL    "io.modelcontextprotocol/logLevel"
+#define MCP_META_SERVER       "io.modelcontextprotocol/serverInfo"
+#define MCP_META_SUBSCRIPTION "io.modelcontextprotocol/subscriptionId"
+
+#define MCP_UNSUPPORTED_VERSION (-32022)
+
+/* ---- what is written (mcp_envelope.c, pure) ---- */
+
 extern const struct json_limits mcp_message_limits;
+
+/* A legacy revision that we speak, also 2024-11-05: over stdio it differs in nothing that we use. */
+bool mcp_version_is_legacy(struct str version);
+
+struct mcp_envelope {
+    enum mcp_era era;
+    const struct json *capabilities, *client_info; /* modern: for a _meta that has none */
+    struct str token;                              /* JSON text: what a progress token is replaced with */
+};
+/* params (JSON object; absent = none) with the `_meta` that the era demands and without what the other era puts there,
+ * in arena; *out is NULL for none. *token: the progress token that was replaced, JSON text on the heap, NULL = none. */
+enum err_code mcp_envelope_params(struct arena *arena, struct str params, const struct mcp_envelope *envelope,
+                                  struct json **out, char **token, struct err *err);
 
 /* ---- hub (mcp_hub.c) ---- */
 
@@ -60,11 +84,14 @@ struct mcp_hub {
     const struct mcp_listener *listener; /* messages about attempts; NULL = none */
     void *listener_user;
     struct mcp_deferred *deferred, **deferred_end;
-    uv_timer_t timer;              /* runs deferred */
-    struct mcp_http_client *http;  /* mcp_http.c's; NULL until needed */
-    struct mcp_children *children; /* mcp_stdio.c's; NULL until needed */
-    bool changed;                  /* catalog_changed is due */
-    bool closing, timer_closed;
+    uv_timer_t timer;                             /* runs deferred */
+    struct mcp_http_client *http;                 /* mcp_http.c's; NULL until needed */
+    struct mcp_children *children;                /* mcp_stdio.c's; NULL until needed */
+    struct arena arena;                           /* of the next two */
+    const struct json *can_nothing, *client_info; /* {} and onced's own */
+    struct mcp_attempt *asking;                   /* mcp_call.c's: attempts that wait for answers of people */
+    bool changed;                                 /* catalog_changed is due */
+    bool closing, http_closed;
     unsigned holds; /* by everything that has handles on the loop */
     void (*closed)(void *user);
     void *closed_user;
@@ -83,6 +110,8 @@ void mcp_hub_release(struct mcp_hub *hub);
 
 /* mcp_call.c */
 extern const struct adapter_ops mcp_adapter_ops;
+/* The first thing that a closing hub does: attempts that wait for answers of people end (connection_lost). */
+void mcp_attempts_close(struct mcp_hub *hub);
 /* mcp_http.c: called once all connections are closed; whatever still has handles holds the hub. http may be NULL. */
 void mcp_http_client_close(struct mcp_hub *hub);
 /* mcp_http.c: whether the x-mcp-header members of a tool as listed hold (facts 1.7); else the tool is left out. */
@@ -139,18 +168,23 @@ void mcp_server_relist(struct mcp_server *server);
 /* ---- requests ---- */
 
 struct mcp_pending {
-    struct mcp_connection *connection;
-    struct mcp_link *link; /* NULL: of the connection itself (handshake), or its link was closed */
-    char id[24];           /* decimal; the JSON text of the id as well */
-    char method[64];
+    struct mcp_hub *hub;
+    struct mcp_connection *connection; /* NULL: there was none any more */
+    struct mcp_link *link;             /* NULL: of the connection itself (handshake), or its link was closed */
+    char id[24];                       /* decimal; the JSON text of the id as well */
+    char method[RPC_METHOD_BYTES_MAX + 1];
     char *params; /* JSON text until it is sent; NULL = none */
     size_t params_bytes;
     char *token;    /* JSON text of the requester's progress token, NULL = none; ours is the id */
     mcp_done *done; /* NULL = forgotten */
     void *user;
     struct adapter_origin origin;
-    bool attempt; /* by mcp_link_attempt */
-    bool sent;    /* handed to the transport */
+    bool attempt;     /* by mcp_link_attempt */
+    bool sent;        /* handed to the transport */
+    bool deferred;    /* an end that must not be told within is on its way … */
+    bool ended;       /* … and was overtaken by another */
+    enum mcp_end end; /* that one … */
+    char *text;       /* … and its words */
     bool cancelled;
     bool renew;                      /* progress starts the time-out anew */
     int64_t timeout_ms, deadline_ms; /* loop's time; 0 = none */
@@ -217,6 +251,10 @@ void mcp_connection_lost(struct mcp_connection *connection, const char *why);
 
 /* ---- connections (mcp_connection.c) ---- */
 
+/*   DISCOVER ──► ESTABLISHED ──► LOST      the modern era is probed first where it may be either;
+ *      │  ▲          ▲                     what the server cannot do, and what kills it, leads to the other
+ *      ▼  │          │
+ *   INITIALIZE ──────┘ */
 enum mcp_stage { MCP_STAGE_DISCOVER, MCP_STAGE_INITIALIZE, MCP_STAGE_ESTABLISHED, MCP_STAGE_LOST };
 
 struct mcp_connection {
@@ -225,35 +263,75 @@ struct mcp_connection {
     struct mcp_transport *transport; /* NULL once lost */
     bool shared;
     enum mcp_stage stage;
-    enum mcp_era era;    /* from established on; before: of the handshake's present step */
-    const char *version; /* likewise */
-    char version_text[16];
+    enum mcp_era era; /* from established on; before: of the handshake's present step */
+    char version[16]; /* likewise */
     /* handshake */
-    enum mcp_era wanted; /* MCP_ERA_ANY = find out */
-    bool fixed;          /* wanted is the only one */
-    bool tried_discover, tried_initialize, tried_again, reopened;
-    bool discovered; /* a valid answer to server/discover came after all */
+    bool may_modern, may_legacy;      /* not tried yet and allowed */
+    bool discover_again;              /* server/discover was sent a second time */
+    bool reopened;                    /* the process ended over the probe and was started again */
+    char offer[16];                   /* legacy revision to offer */
+    char *capabilities, *client_info; /* legacy: JSON texts of the client that it is for; NULL = onced's own */
     struct mcp_pending *probe, *initialize;
-    char *offer;                      /* legacy revision to offer */
-    char *capabilities, *client_info; /* JSON texts of the client that it is for; NULL = onced's own */
-    uv_timer_t timer;                 /* time-outs; start_timeout during the handshake */
-    int64_t start_deadline_ms, probe_deadline_ms;
+    int64_t start_deadline_ms, probe_deadline_ms; /* loop's time, 0 = none */
+    uv_timer_t timer;                             /* these and time-outs of requests */
+    int64_t due_ms;                               /* when it fires, 0 = not set */
     /* what the server said */
     struct arena facts;
     const struct json *server_capabilities, *server_info;
     const char *instructions;
     /* under way */
     uint64_t last_id;
-    struct mcp_pending *first, *last; /* sent or waiting to be */
+    struct mcp_pending *first, *last; /* sent or waiting to be, in the order of their ids */
     size_t pending_count;
     struct map by_id; /* id → pending */
     struct mcp_question *questions;
     size_t question_count;
     struct mcp_link *links;
-    char *why; /* once lost */
-    bool timer_closed;
+    bool draining;                     /* nobody is behind it any more: it ends with its last request */
+    char *why;                         /* once lost */
     struct mcp_connection *next, **at; /* of the server */
 };
+
+struct mcp_connect {
+    bool shared;
+    enum mcp_era wanted;                  /* MCP_ERA_ANY = find out; the provider's revision goes before */
+    const char *version;                  /* legacy revision to offer; NULL = newest */
+    struct str capabilities, client_info; /* JSON objects, absent = onced's own */
+};
+/* NULL: it could not be begun. What becomes of it is told to server (shared) and links. */
+struct mcp_connection *mcp_connection_open(struct mcp_server *server, const struct mcp_connect *connect,
+                                           struct err *err);
+/* Ends it: requests are told MCP_LOST, questions withdrawn, links lost (why), the server told when it is the shared
+ * one. Memory goes in a later turn of the loop. Does nothing when it is lost already. */
+void mcp_connection_close(struct mcp_connection *connection, const char *why);
+/* Closes it when it drains and nothing is under way any more. */
+void mcp_connection_settle(struct mcp_connection *connection);
+
+/* connection NULL or lost, or over a limit: the request is told MCP_LOST in a later turn. link may be NULL. */
+struct mcp_pending *mcp_connection_request(struct mcp_connection *connection, struct mcp_link *link,
+                                           struct mcp_hub *hub, const struct mcp_request_options *options,
+                                           const struct adapter_origin *origin);
+/* Tells the requester (unless forgotten) and frees. */
+void mcp_pending_end(struct mcp_pending *pending, const struct mcp_outcome *outcome);
+struct mcp_pending *mcp_connection_find(const struct mcp_connection *connection, struct str id);
+/* A notification or an answer; dropped when the transport does not take it. related may be NULL. */
+void mcp_connection_notify(struct mcp_connection *connection, const char *method, struct str params,
+                           struct mcp_pending *related);
+void mcp_connection_answer(struct mcp_connection *connection, struct str id, struct mcp_pending *related,
+                           struct str result, int64_t code, struct str message);
+
+/* mcp_route.c: a notification or request of the server goes to whom it concerns. */
+void mcp_route_notification(struct mcp_connection *connection, struct mcp_pending *pending, struct arena *arena,
+                            struct rpc_message *message);
+void mcp_route_request(struct mcp_connection *connection, struct mcp_pending *pending,
+                       const struct rpc_message *message);
+void mcp_question_withdraw(struct mcp_question *question);
+
+/* mcp_hub.c: about the shared connection. */
+void mcp_server_established(struct mcp_server *server);
+void mcp_server_lost(struct mcp_server *server, const char *why);
+/* mcp_server.c: a connection or link is gone; a retired server goes with the last. */
+void mcp_server_settle(struct mcp_server *server);
 
 /* ---- links (mcp_link.c) ---- */
 
@@ -261,12 +339,12 @@ struct mcp_link {
     struct mcp_connection *connection; /* NULL once lost or closed */
     struct mcp_server *server;
     uint64_t session;
-    char *capabilities, *client_info; /* JSON texts; NULL = none given */
-    struct json *can;                 /* capabilities as a tree, in arena; NULL = none */
     struct arena arena;
+    const struct json *capabilities;     /* of the client; never NULL */
+    const struct json *client_info;      /* never NULL */
     const struct mcp_listener *listener; /* NULL = none (the server's own link) */
     void *user;
-    int64_t used; /* number of its last request on the connection, for "most recently active" */
+    uint64_t used; /* id of its last request on the connection: the most recently active one has the highest */
     size_t pending_count;
     struct mcp_link *next, **at;               /* of the connection */
     struct mcp_link *server_next, **server_at; /* of the server */
@@ -278,6 +356,9 @@ struct mcp_question {
     struct mcp_link *link;       /* who was asked; NULL with the hub's listener */
     char *id;                    /* JSON text */
     struct mcp_question *next, **at;
+    /* An attempt's (mcp_call.c: modern servers ask with a result): mcp_answer hands the answer over by this, and nothing
+     * else of it is used. NULL: a request of the server. */
+    void (*answered)(struct mcp_question *question, struct str result, int64_t code, struct str message);
 };
 
 #endif
