@@ -1,0 +1,221 @@
+"""Real MCP servers behind onced: the reference servers everything, filesystem and memory. Effects are counted on disk, while
+onced and the servers are killed (-9)."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from onced_e2e import mcp
+from onced_e2e.client import LOST
+from onced_e2e.process import environment
+from onced_e2e.rpc import Mcp
+from onced_e2e.stripe import free_port
+from onced_e2e.wait import wait_until
+
+ROUNDS = int(os.environ.get("ONCED_ROUNDS", "10"))
+SEED = int(os.environ.get("ONCED_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
+
+
+def server(package, *arguments, **section):
+    return {"mcp": {"command": [*mcp.program(f"@modelcontextprotocol/server-{package}", "dist/index.js"), *map(str, arguments)],
+                    "env": {"PATH": mcp.node_environment()["PATH"]}, "import": {"unclassified": "read_only_hints"}, **section},
+            "timeout": "5s", "breaker": {"failures": 0}}
+
+
+def children(pid):
+    """Process ids below pid, of any depth."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            found += [int(child), *children(int(child))]
+    return found
+
+
+def kill_servers(onced):
+    for pid in children(onced.process.pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def settle(port, tool, arguments, key, end):
+    """Calls with the same key until the outcome is known, as a caller does that has durable keys."""
+    while time.monotonic() < end:
+        try:
+            answer = Mcp(port(), timeout=8).call(tool, arguments, key)
+        except LOST:
+            time.sleep(0.05)
+            continue
+        if answer.state in ("completed_success", "completed_noop", "failed_permanent"):
+            return answer
+        time.sleep(0.05)
+    raise AssertionError(f"{key} did not settle")
+
+
+# ---- filesystem: an edit that happens twice shows twice ----
+
+
+def files(folder):
+    edit = {
+        "provider": "files", "class": "external_weak", "identity": "caller",
+        "lookup": {"tool": "read_text_file", "arguments": {"path": "{path}"},
+                   "found": '.content[0].text | contains("entry")', "absent": '.content[0].text | contains("entry") | not'},
+        "settle": "200ms", "absent_times": 2, "lookup_interval": "50ms", "lookup_interval_max": "300ms", "give_up": "60s", "watch": [],
+        "retry": {"attempts": 20, "total": "1h", "backoff": "50ms", "backoff_max": "200ms"}, "wait": "5s",
+    }
+    return {"edit_file": edit}, {"files": server("filesystem", folder)}
+
+
+def edit(folder, number):
+    return {"path": str(folder / f"{number}.txt"), "edits": [{"oldText": "END", "newText": "entry\nEND"}]}
+
+
+def test_filesystem_edits_under_kill_9(world, tmp_path):
+    print(f"\nseed {SEED}")
+    rng = random.Random(SEED)
+    folder = tmp_path / "files"
+    folder.mkdir()
+    intents = 3 * ROUNDS
+    for number in range(intents):
+        (folder / f"{number}.txt").write_text("END\n")
+    tools, providers = files(folder)
+    onced = world.onced(tools, providers=providers)
+    end = time.monotonic() + 90
+    errors, done = [], []
+
+    def work(numbers):
+        try:
+            for number in numbers:
+                done.append(settle(lambda: onced.port, "edit_file", edit(folder, number), f"edit-{number}", end).id)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(range(start, intents, 4),)) for start in range(4)]
+    for thread in threads:
+        thread.start()
+    kills = {"onced": 0, "server": 0}
+    while any(thread.is_alive() for thread in threads) and kills["onced"] + kills["server"] < ROUNDS:
+        time.sleep(rng.uniform(0.02, 0.4))
+        if rng.random() < 0.5:
+            kill_servers(onced)
+            kills["server"] += 1
+        else:
+            onced.restart(kill=True)
+            kills["onced"] += 1
+    for thread in threads:
+        thread.join(100)
+    assert not errors, errors
+    counts = [(folder / f"{number}.txt").read_text().count("entry") for number in range(intents)]
+    print(f"{intents} edits, kills {kills}: effects {counts.count(1)} once, {sum(count > 1 for count in counts)} more often, "
+          f"{counts.count(0)} never")
+    assert counts == [1] * intents
+    assert len(set(done)) == intents
+
+
+def test_the_servers_own_results_come_through(world, tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "a.txt").write_text("END\n")
+    tools, providers = files(folder)
+    onced = world.onced(tools, providers=providers)
+    client = Mcp(onced.port)
+    listed = client.tools()
+    assert {"read_text_file", "write_file", "edit_file", "list_directory"} <= listed.keys()
+    assert listed["read_text_file"]["annotations"]["readOnlyHint"] is True
+    first = client.call("edit_file", edit(folder, "a"), key="once")
+    again = client.call("edit_file", edit(folder, "a"), key="once")
+    assert first.state == "completed_success" and not first.is_error, first
+    assert "entry" in first.text
+    assert again.id == first.id and again.shape["replayed"] and first.id in again.text and "repeat_of" in again.text, again
+    assert (folder / "a.txt").read_text() == "entry\nEND\n"
+    read = client.call("read_text_file", {"path": str(folder / "a.txt")})
+    assert read.text == "entry\nEND\n", read
+    outside = client.call("read_text_file", {"path": "/etc/hostname"})
+    assert outside.is_error and "Access denied" in outside.text, outside
+
+
+# ---- memory ----
+
+
+def test_memory_entities_under_kill_9(world, tmp_path):
+    """The server rewrites its whole file in place, so that a kill of the server in the middle would lose all of it by itself:
+    onced is killed at any moment, the server only between calls."""
+    print(f"\nseed {SEED}")
+    rng = random.Random(SEED)
+    store = tmp_path / "memory.jsonl"
+    provider = server("memory")
+    provider["mcp"]["env"]["MEMORY_FILE_PATH"] = str(store)
+    tool = {"provider": "memory", "class": "external_weak", "identity": "caller",
+            "lookup": {"tool": "open_nodes", "arguments": {"names": ["{/entities/0/name}"]},
+                       "found": ".structuredContent.entities | length == 1", "absent": ".structuredContent.entities | length == 0"},
+            "settle": "200ms", "absent_times": 2, "lookup_interval": "50ms", "lookup_interval_max": "300ms", "give_up": "60s",
+            "watch": [], "retry": {"attempts": 20, "total": "1h", "backoff": "50ms", "backoff_max": "200ms"}, "wait": "5s"}
+    onced = world.onced({"create_entities": tool}, providers={"memory": provider})
+    stop = threading.Event()
+
+    def killer():
+        for _ in range(ROUNDS):
+            if stop.wait(rng.uniform(0.05, 0.4)):
+                return
+            onced.restart(kill=True)
+
+    thread = threading.Thread(target=killer)
+    thread.start()
+    end = time.monotonic() + 90
+    intents = 2 * ROUNDS
+    for number in range(intents):
+        entity = {"name": f"n{number}", "entityType": "order", "observations": [f"seen {number}"]}
+        settle(lambda: onced.port, "create_entities", {"entities": [entity]}, f"entity-{number}", end)
+    stop.set()
+    thread.join()
+    kill_servers(onced)
+    settle(lambda: onced.port, "create_entities", {"entities": [{"name": "last", "entityType": "order", "observations": []}]}, "last", end)
+    names = [json.loads(line)["name"] for line in store.read_text().splitlines()]
+    assert sorted(names) == sorted([f"n{number}" for number in range(intents)] + ["last"])
+
+
+# ---- everything: over stdio and over HTTP ----
+
+
+@pytest.fixture
+def everything_http(tmp_path):
+    port = free_port()
+    log = open(tmp_path / "everything.log", "wb")
+    child = subprocess.Popen([*mcp.program("@modelcontextprotocol/server-everything", "dist/index.js"), "streamableHttp"],
+                             stdout=log, stderr=log, env={**environment(), "PORT": str(port)})
+    wait_until(lambda: b"listening" in (tmp_path / "everything.log").read_bytes().lower(), what="the server", seconds=15)
+    yield f"http://127.0.0.1:{port}/mcp"
+    child.kill()
+    child.wait()
+
+
+def shows_everything(onced):
+    client = Mcp(onced.port)
+    listed = client.tools()
+    assert {"echo", "get-sum"} <= listed.keys(), sorted(listed)
+    assert client.call("echo", {"message": "hello"}).text == "Echo: hello"
+    assert "5" in client.call("get-sum", {"a": 2, "b": 3}).text
+    resources = client.request("resources/list")
+    assert resources.status == 200 and resources["result"]["resources"], resources
+    prompts = client.request("prompts/list")
+    assert prompts.status == 200 and prompts["result"]["prompts"], prompts
+    first = resources["result"]["resources"][0]["uri"]
+    read = client.request("resources/read", {"uri": first}, name=first)
+    assert read.status == 200 and read["result"]["contents"], read
+
+
+def test_everything_over_stdio(world):
+    shows_everything(world.onced({}, providers={"everything": server("everything", "stdio")}))
+
+
+def test_everything_over_http(world, everything_http):
+    section = {"mcp": {"url": everything_http, "import": {"unclassified": "read_only_hints"}}}
+    shows_everything(world.onced({}, providers={"everything": section}))
