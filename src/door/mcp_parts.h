@@ -99,10 +99,11 @@ struct mcp_session {
     size_t request_count;
     struct map by_id;              /* JSON text of the id → mcp_request */
     struct mcp_seen *seen;         /* mcp_seen.c: legacy: ids that came, with recent answers */
-    bool counted;                  /* in mcp_door.session_count */
+    bool counted, ending;          /* in mcp_door.session_count; mcp_session_end is at work */
     struct mcp_forward *forward;   /* mcp_forward.c: links, subscriptions, questions */
     struct mcp_calls *calls;       /* mcp_call.c: what the session called last, per tool */
-    struct mcp_outgoing *outgoing; /* mcp_rpc.c: our requests to the client that wait for its answer */
+    struct mcp_task_watch *tasks;  /* mcp_task.c: whose end the client is to be told */
+    struct mcp_outgoing *outgoing; /* mcp_ask.c: our requests to the client that wait for its answer */
 };
 
 /* mcp_session.c. New sessions belong to the door; texts are copied. NULL: the door is closing. (More legacy sessions
@@ -143,6 +144,7 @@ struct mcp_request {
     void (*release)(struct mcp_request *request); /* … and lets go of it: called once when the request ends */
     void (*cancel)(struct mcp_request *request);  /* the client cancelled (NULL: only dropped) */
     bool cancelled;
+    unsigned progress_told; /* progress notifications so far, whoever told them */
     /* mcp_rpc.c's */
     const char *key;         /* of session->by_id; NULL = not in it */
     struct digest digest;    /* legacy: of method and params */
@@ -162,6 +164,8 @@ enum mcp_received mcp_receive_message(struct mcp_session *session, struct mcp_si
 /* The transport lost the client of this sink, which is not touched any more. cancels (modern over HTTP): that is a
  * cancellation; else (legacy) the request ends when no other sink waits for it, and nobody is told. */
 void mcp_request_gone(struct mcp_sink *sink, bool cancels);
+/* Ends a request without an answer: its sinks are told to drop. For mcp_session_end. */
+void mcp_request_drop(struct mcp_request *request);
 /* Whether a modern request's _meta has what every request must have. If not, *missing gets the data member of the error
  * -32602: {"envelope":{"missing":[…]}}. Transports that check headers ask this first: it outranks them. */
 bool mcp_envelope_complete(const struct rpc_message *message, struct buf *missing);
@@ -206,6 +210,9 @@ bool mcp_ask(struct mcp_session *session, struct mcp_request *request, const cha
              mcp_asked_fn *done, void *user, struct str *id);
 /* Forgets it (done is not called) and tells the client that its answer is not needed. */
 void mcp_ask_withdraw(struct mcp_session *session, struct str id);
+/* For mcp_rpc.c: false, when it answers nothing of ours. And for mcp_session_end. */
+bool mcp_ask_answered(struct mcp_session *session, const struct rpc_message *message);
+void mcp_asks_end(struct mcp_session *session);
 
 /* Whether the client said that it can: a path of member names, "elicitation.url"; names that hold dots themselves are
  * found too ("extensions.io.modelcontextprotocol/tasks"). "elicitation.form" is what an elicitation without modes
@@ -239,9 +246,8 @@ void mcp_write_server_info(struct json_out *out);
 
 /* ---- mcp_list.c, pure: what is published of a tool ---- */
 
-/* The arguments that onced adds to a write tool's published schema: "repeat_of", "distinct_from". False: the tool's own
- * schema has or may forbid such an argument, or the tool's policy leaves it without use; then an argument of that name
- * is the tool's own and is not to be taken out of the call. */
+/* Whether an argument of this name ("repeat_of", "distinct_from") is onced's and not the tool's: writes only, and only
+ * if their own schema has none of that name. It is taken out of each call, and published where that is safe. */
 bool mcp_adds_argument(const struct tool *tool, const char *name);
 /* One member of tools/list for a protocol revision ("2025-11-25", …). arena: for what must be worked out. */
 void mcp_write_tool(struct arena *arena, const struct tool *tool, const struct mcp_settings *settings,
@@ -325,6 +331,8 @@ bool mcp_builtin_call(struct mcp_request *request, struct str name, const struct
 void mcp_builtin_list(struct mcp_door *door, struct json_out *out);
 /* mcp_call.c: the operation that the session's last call of a tool led to, "" = none. tool NULL: of any tool. */
 const char *mcp_last_operation(const struct mcp_session *session, const char *tool);
+/* mcp_call.c: mcp_session_end tells it, after the session's requests have ended: frees session->calls. */
+void mcp_calls_end(struct mcp_session *session);
 /* mcp_task.c: mcp_session_end tells it. Nobody is told any more how the session's tasks end. */
 void mcp_tasks_session_ended(struct mcp_session *session);
 
