@@ -2,54 +2,15 @@
  * summary counts the whole run, whatever page is shown. */
 #include "door/ask.h"
 #include "door/rest.h"
-
-#define RUN_OPERATIONS_MAX 10000 /* counted; a larger run is reported as not complete */
+#include "door/run.h"
 
 struct run {
     const char *id, *next;
     const char *cursor; /* of the page that is shown, NULL = from the first */
     size_t limit;
-    bool cut; /* more than RUN_OPERATIONS_MAX */
-    int64_t total, succeeded, failed, open, unknown, doubled;
+    struct run_summary summary;
     struct arena page; /* of the pages that are only counted */
 };
-
-static void count(struct run *run, const struct operation *op)
-{
-    run->total++;
-    run->doubled += op->duplicate_seen;
-    switch (op->state) {
-    case STATE_COMPLETED_SUCCESS:
-    case STATE_COMPLETED_NOOP: run->succeeded++; return;
-    case STATE_FAILED_PERMANENT:
-    case STATE_REJECTED:
-    case STATE_COMPENSATED: run->failed++; return;
-    case STATE_UNKNOWN_OUTCOME: run->unknown++; return;
-    case STATE_PLANNED:
-    case STATE_PENDING_DISPATCH:
-    case STATE_DISPATCHED:
-    case STATE_ACKNOWLEDGED:
-    case STATE_FAILED_RETRYABLE:
-    case STATE_COMPENSATING: run->open++; return;
-    }
-}
-
-static const char *run_message(const struct run *run)
-{
-    if (run->total == 0)
-        return "Nothing is recorded for this run.";
-    if (run->cut)
-        return "This run is too large to be summed up.";
-    if (run->unknown > 0)
-        return "For a part of this it is not known whether it was done.";
-    if (run->open > 0)
-        return "A part of this has not ended yet.";
-    if (run->doubled > 0)
-        return "A part of this was done possibly more than once; a person has to check.";
-    if (run->failed == 0)
-        return "All of this was done.";
-    return run->succeeded == 0 ? "Nothing of this was done." : "A part of this was done, a part was not.";
-}
 
 static void finish(struct exchange *exchange, struct run *run)
 {
@@ -58,20 +19,11 @@ static void finish(struct exchange *exchange, struct run *run)
     arena_release(&run->page);
     rest_write_next(exchange, run->next);
     buf_add_char(answer, ',');
-    buf_add_text(answer, "\"summary\":");
     json_out_init(&out, answer);
     json_out_object(&out);
-    json_out_member_int(&out, "total", run->total);
-    json_out_member_int(&out, "succeeded", run->succeeded);
-    json_out_member_int(&out, "failed", run->failed);
-    json_out_member_int(&out, "open", run->open);
-    json_out_member_int(&out, "unknown", run->unknown);
+    answer->n--; /* the object is open already */
+    run_write(&run->summary, &out);
     json_out_end_object(&out);
-    buf_add_text(answer, ",\"complete\":");
-    buf_add_text(answer, !run->cut && run->open == 0 && run->unknown == 0 ? "true" : "false");
-    buf_add_text(answer, ",\"safe_user_message\":");
-    json_write_string(answer, str_of(run_message(run)));
-    buf_add_char(answer, '}');
     exchange_send(exchange, 200);
 }
 
@@ -87,9 +39,9 @@ static void counted(struct exchange *exchange, struct ledger_request *request)
         return;
     }
     for (size_t i = 0; i < list->count; i++)
-        count(run, list->ops[i]);
-    run->cut = list->next && run->total >= RUN_OPERATIONS_MAX;
-    if (!list->next || run->cut) {
+        run_count(&run->summary, list->ops[i]);
+    run->summary.cut = list->next && run->summary.total >= RUN_OPERATIONS_MAX;
+    if (!list->next || run->summary.cut) {
         finish(exchange, run);
         return;
     }
@@ -125,7 +77,7 @@ static void show_page(struct exchange *exchange, struct ledger_request *request)
     run->next = rest_write_operations(exchange, &request->list);
     if (!run->cursor && !request->list.next) { /* this page is all there is */
         for (size_t i = 0; i < request->list.count; i++)
-            count(run, request->list.ops[i]);
+            run_count(&run->summary, request->list.ops[i]);
         finish(exchange, run);
         return;
     }
