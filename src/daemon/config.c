@@ -2,36 +2,48 @@
 
 #include "base/digest.h"
 #include "base/mem.h"
+#include "base/units.h"
 #include "daemon/config_options.h"
 #include "daemon/config_parts.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-/* file ──yaml.c──▶ tree + places ──config_read.c (option table)──▶ config, tools ──config_provider.c, config_tool.c──▶
- * compiled parts ──config_policy.c, config_names.c──▶ checks; problems carry pointers until the end, when yaml_find
- * gives each its line and column. */
+/* file ──yaml.c──▶ tree + places ──config_read.c (option table)──▶ config, tools ──config_import.c──▶ with what MCP
+ * servers list ──config_provider.c, config_tool.c──▶ compiled parts ──config_policy.c, config_names.c──▶ checks;
+ * problems carry pointers until the end, when yaml_find gives each its line and column. */
 
-#define VERSION_HEX_BYTES 6 /* of the digest in policy_version */
+#define VERSION_HEX_BYTES    6     /* of the digest in policy_version */
+#define PRINCIPAL_BYTES_MAX  128   /* as tokens have it */
+#define MCP_START_TIMEOUT_MS 15000 /* start_timeout's default */
 
 /* ---- loaded parts ---- */
+
+void loaded_tool_release(struct loaded_tool *tool)
+{
+    http_tool_free(tool->http);
+    mcp_tool_free(tool->mcp);
+    template_free(tool->key);
+    normal_free(tool->normal);
+    schema_free(tool->schema);
+    *tool = (struct loaded_tool){0};
+}
 
 void loaded_free(struct loaded *loaded)
 {
     if (!loaded)
         return;
-    for (size_t i = 0; i < loaded->tool_count; i++) {
-        struct loaded_tool *tool = &loaded->tools[i];
-        http_tool_free(tool->http);
-        template_free(tool->key);
-        normal_free(tool->normal);
-        schema_free(tool->schema);
-    }
-    for (size_t i = 0; i < loaded->provider_count; i++)
+    for (size_t i = 0; i < loaded->tool_count; i++)
+        loaded_tool_release(&loaded->tools[i]);
+    for (size_t i = 0; i < loaded->provider_count; i++) {
         http_provider_free(loaded->providers[i].http);
-    http_provider_free(loaded->assumed);
+        mcp_provider_free(loaded->providers[i].mcp);
+    }
+    http_provider_free(loaded->assumed_http);
+    mcp_provider_free(loaded->assumed_mcp);
     arena_release(&loaded->arena);
     free(loaded);
 }
@@ -65,21 +77,106 @@ static void load_providers(const struct loader *loader, const struct json *root)
     }
 }
 
-static void load_tools(const struct loader *loader, const struct json *root)
+static bool imports_tools(const struct json *providers)
 {
-    const struct json *tools = mapping(root, "tools");
+    for (uint32_t i = 0; providers && i < providers->count; i++) {
+        const struct json *mcp = json_get(&providers->members[i].value, "mcp");
+        if (mcp && json_get(mcp, "import"))
+            return true;
+    }
+    return false;
+}
+
+/* What its server lists made the tool unusable: no reason to refuse the file, but the tool is not there. Of tools that
+ * the file does not name, warnings are told by the import, for all of them together. */
+static bool left_out(const struct loader *loader, const struct planned_tool *plan, size_t from, size_t errors)
+{
+    struct problems *problems = loader->problems;
+    bool broken = problems->errors > errors;
+    const char *why = "";
+    if (!plan->server || (!broken && !plan->imported))
+        return false;
+    for (size_t i = problems->count; broken && i > from; i--) /* the first one stays */
+        if (!problems->items[i - 1].warning)
+            why = arena_printf(problems->arena, "%s: %s", problems->items[i - 1].pointer + strlen(plan->pointer),
+                               problems->items[i - 1].text);
+    problems->count = from;
+    problems->errors = errors;
+    if (broken)
+        problems_warn(problems, plan->pointer, "tool \"%.*s\" is left out, with what server %s lists it is wrong: %s",
+                      STR_ARG(plan->name), plan->server, why);
+    return broken;
+}
+
+static void load_tools(const struct loader *loader, const struct json *root, const struct json *catalog)
+{
+    const struct json *tools = mapping(root, "tools"), *providers = mapping(root, "providers");
     struct loaded *loaded = loader->loaded;
-    if (!tools || tools->count == 0)
-        problems_warn(loader->problems, "/tools", "no tools are defined: every call will be refused");
-    else if (tools->count > REGISTRY_TOOLS_MAX)
-        problems_add(loader->problems, "/tools", "%u tools, at most %d are allowed", tools->count, REGISTRY_TOOLS_MAX);
-    else {
-        loaded->tools = arena_zero(&loaded->arena, (tools->count + 1) * sizeof *loaded->tools);
-        for (uint32_t i = 0; i < tools->count; i++) {
-            const struct json_member *member = &tools->members[i];
-            config_tool_read(loader, member->name, &member->value,
-                             options_pointer(&loaded->arena, "/tools", member->name),
-                             &loaded->tools[loaded->tool_count++]);
+    struct problems *problems = loader->problems;
+    if (tools && tools->count > REGISTRY_TOOLS_MAX) {
+        problems_add(problems, "/tools", "%u tools, at most %d are allowed", tools->count, REGISTRY_TOOLS_MAX);
+        return;
+    }
+    if ((!tools || tools->count == 0) && !imports_tools(providers))
+        problems_warn(problems, "/tools", "no tools are defined: every call will be refused");
+    struct planned_tool *plans;
+    size_t count = config_plan_tools(loader, providers, tools, catalog, &plans);
+    loaded->tools = arena_zero(&loaded->arena, (count + 1) * sizeof *loaded->tools);
+    for (size_t i = 0; i < count; i++) {
+        struct loaded_tool *tool = &loaded->tools[loaded->tool_count];
+        size_t from = problems->count, errors = problems->errors;
+        config_tool_read(loader, plans[i].name, plans[i].section, plans[i].pointer, tool);
+        if (left_out(loader, &plans[i], from, errors))
+            loaded_tool_release(tool);
+        else
+            loaded->tool_count++;
+    }
+}
+
+/* ---- principals ---- */
+
+static void load_principals(const struct loader *loader, const struct json *root)
+{
+    const struct json *principals = mapping(root, "principals");
+    struct loaded *loaded = loader->loaded;
+    struct options_reader reader = {.arena = &loaded->arena, .problems = loader->problems};
+    if (principals && principals->count > REGISTRY_ACCESS_MAX) {
+        problems_add(loader->problems, "/principals", "%u principals, at most %d are allowed", principals->count,
+                     REGISTRY_ACCESS_MAX);
+        return;
+    }
+    loaded->access = arena_zero(&loaded->arena, ((principals ? principals->count : 0) + 1) * sizeof *loaded->access);
+    for (uint32_t i = 0; principals && i < principals->count; i++) {
+        const struct json_member *member = &principals->members[i];
+        struct registry_access *access = &loaded->access[loaded->access_count++];
+        const char *pointer = options_pointer(&loaded->arena, "/principals", member->name);
+        access->principal = arena_copy_str(&loaded->arena, member->name);
+        if (member->name.n == 0 || member->name.n > PRINCIPAL_BYTES_MAX)
+            problems_add(loader->problems, pointer, "a principal's name is 1 to %d characters", PRINCIPAL_BYTES_MAX);
+        options_read(&reader, &config_principal_section, &member->value, pointer, access);
+    }
+}
+
+/* Tools that nobody's patterns could ever fit are most likely misspelt. Only where all tools are known. */
+static void check_principals(const struct loader *loader, const struct json *catalog)
+{
+    const struct loaded *loaded = loader->loaded;
+    for (size_t i = 0; i < loaded->provider_count; i++)
+        if (loaded->providers[i].core.kind == PROVIDER_MCP &&
+            !(catalog && json_get(catalog, loaded->providers[i].core.name)))
+            return;
+    for (size_t i = 0; i < loaded->access_count; i++) {
+        const struct registry_access *access = &loaded->access[i];
+        for (size_t k = 0; k < access->tool_count; k++) {
+            bool any = false;
+            for (size_t t = 0; t < loaded->tool_count && !any; t++)
+                any = fnmatch(access->tools[k], loaded->tools[t].core.name, 0) == 0;
+            if (!any)
+                problems_warn(
+                    loader->problems,
+                    arena_printf(loader->problems->arena, "%s/tools/%zu",
+                                 options_pointer(loader->problems->arena, "/principals", str_of(access->principal)), k),
+                    "no tool has such a name");
         }
     }
 }
@@ -166,6 +263,23 @@ static void finish_ledger(struct config *config, const char *folder)
     config->ledger.path = config_resolve_path(&config->arena, folder, str_of(config->ledger.path));
 }
 
+/* The compiled sections are the adapter's own; what the daemon has to know of them is read here. */
+static void finish_servers(struct config *config, const struct json *providers)
+{
+    for (uint32_t i = 0; providers && i < providers->count; i++) {
+        const struct json *section = &providers->members[i].value;
+        if (config_provider_kind(section) != OPTION_MCP)
+            continue;
+        int64_t timeout_ms = 0;
+        struct str stated = json_get_text(json_get(section, "mcp"), "start_timeout");
+        if (!stated.p || units_duration_ms(stated, &timeout_ms, NULL))
+            timeout_ms = MCP_START_TIMEOUT_MS;
+        config->has_mcp_servers = true;
+        if (timeout_ms > config->mcp_start_timeout_ms_max)
+            config->mcp_start_timeout_ms_max = timeout_ms;
+    }
+}
+
 void config_free(struct config *config)
 {
     if (!config)
@@ -193,21 +307,22 @@ static const char *folder_of(struct arena *arena, const char *path)
     return slash ? arena_copy_str(arena, (struct str){path, (size_t)(slash - path) + 1}) : "";
 }
 
-static void add_canonical(struct buf *out, const struct json *root, const char *name)
+/* Of the text, not of what secrets expand to: a rotated token is no new policy. With what MCP servers list: a tool that
+ * its server changed is one. */
+static void policy_version(struct loaded *loaded, const struct json *root, char out[2 * VERSION_HEX_BYTES + 1])
 {
-    const struct json *value = mapping(root, name);
-    if (value)
-        json_canonical(out, value);
-    buf_add_char(out, '\n');
-}
-
-/* Of the text, not of what secrets expand to: a rotated token is no new policy. */
-static void policy_version(const struct json *root, char out[2 * VERSION_HEX_BYTES + 1])
-{
+    const struct json *providers = mapping(root, "providers"), *stated = mapping(root, "tools");
+    struct json *tools = json_object(&loaded->arena);
     struct buf canonical;
     buf_init(&canonical, 0);
-    add_canonical(&canonical, root, "providers");
-    add_canonical(&canonical, root, "tools");
+    if (providers)
+        json_canonical(&canonical, providers);
+    buf_add_char(&canonical, '\n');
+    for (size_t i = 0; i < loaded->tool_count; i++)
+        json_set(&loaded->arena, tools, str_of(loaded->tools[i].core.name), *loaded->tools[i].section);
+    if (stated || tools->count)
+        json_canonical(&canonical, tools);
+    buf_add_char(&canonical, '\n');
     struct digest digest = digest_sha256(buf_str(&canonical));
     digest_hex(&digest, VERSION_HEX_BYTES, out);
     buf_release(&canonical);
@@ -223,27 +338,34 @@ static enum err_code make_registry(struct loaded *loaded, const struct json *roo
     for (size_t i = 0; i < loaded->provider_count; i++)
         providers[i] = &loaded->providers[i].core;
     char version[2 * VERSION_HEX_BYTES + 1];
-    policy_version(root, version);
+    policy_version(loaded, root, version);
     enum err_code code = registry_new(tools, loaded->tool_count, providers, loaded->provider_count, version,
                                       loaded_destroy, loaded, out, err);
+    if (!code)
+        registry_restrict(*out, loaded->access, loaded->access_count);
     free(tools);
     free(providers);
     return code;
 }
 
 /* The tree is valid YAML: everything else is found here. */
-static void read_tree(const struct loader *loader, const struct json *root, struct config *config)
+static void read_tree(const struct loader *loader, const struct json *root, const struct json *catalog,
+                      struct config *config)
 {
     struct options_reader reader = {.arena = &config->arena, .problems = loader->problems};
     options_read(&reader, &config_file, root, "", config);
     finish_server(config, loader->folder, loader->problems);
     finish_ledger(config, loader->folder);
     load_providers(loader, root);
-    load_tools(loader, root);
+    finish_servers(config, mapping(root, "providers"));
+    load_tools(loader, root, catalog);
+    load_principals(loader, root);
+    check_principals(loader, catalog);
 }
 
-enum err_code config_load_text(const char *path, struct str text, struct config **config_out,
-                               struct registry **registry_out, struct config_report *report)
+enum err_code config_load_text_with(const char *path, struct str text, const struct json *catalog,
+                                    struct config **config_out, struct registry **registry_out,
+                                    struct config_report *report)
 {
     report->path = arena_copy_text(&report->arena, path);
     struct loaded *loaded = mem_zero(sizeof *loaded);
@@ -262,7 +384,7 @@ enum err_code config_load_text(const char *path, struct str text, struct config 
     struct problems problems;
     problems_init(&problems, &report->arena);
     struct loader loader = {loaded, &problems, folder_of(&loaded->arena, path)};
-    read_tree(&loader, yaml.root, config);
+    read_tree(&loader, yaml.root, catalog, config);
     config_report_problems(report, &yaml, &problems);
     code = problems.errors ? ERR_INVALID : make_registry(loaded, yaml.root, &registry, &err);
     if (code == ERR_NONE) {
@@ -283,16 +405,28 @@ out:
     return code;
 }
 
-enum err_code config_load(const char *path, struct config **config, struct registry **registry,
-                          struct config_report *report)
+enum err_code config_load_with(const char *path, const struct json *catalog, struct config **config,
+                               struct registry **registry, struct config_report *report)
 {
     struct buf text;
     buf_init(&text, CONFIG_BYTES_MAX);
     enum err_code code = config_read_file(path, "a registry file", &text, report);
     if (!code)
-        code = config_load_text(path, buf_str(&text), config, registry, report);
+        code = config_load_text_with(path, buf_str(&text), catalog, config, registry, report);
     buf_release(&text);
     return code;
+}
+
+enum err_code config_load(const char *path, struct config **config, struct registry **registry,
+                          struct config_report *report)
+{
+    return config_load_with(path, NULL, config, registry, report);
+}
+
+enum err_code config_load_text(const char *path, struct str text, struct config **config, struct registry **registry,
+                               struct config_report *report)
+{
+    return config_load_text_with(path, text, NULL, config, registry, report);
 }
 
 /* ---- onced check ---- */

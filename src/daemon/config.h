@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "core/registry.h"
 #include "daemon/config_report.h"
+#include "door/mcp.h"
 
 #include <stdio.h>
 
@@ -38,6 +39,9 @@ struct config {
     const char *path; /* of the registry file, as given */
     struct config_server server;
     struct config_ledger ledger;
+    struct mcp_settings mcp;
+    bool has_mcp_servers;             /* a provider is an MCP server */
+    int64_t mcp_start_timeout_ms_max; /* the longest start_timeout of them; 0 = there are none */
 };
 void config_free(struct config *config); /* NULL is fine */
 
@@ -51,7 +55,15 @@ bool config_same_process(const struct config *a, const struct config *b);
 enum err_code config_load(const char *path, struct config **config, struct registry **registry,
                           struct config_report *report);
 
-/* The same for text in memory; path names it in messages and is what relative paths are resolved against. */
+/* The same with what MCP servers list (mcp_hub_catalog): their tools are imported and completed by it. Without a
+ * catalogue there are only the tools that the file names. What a server lists is never an error: a tool that cannot be
+ * used is left out with a warning. The catalogue is copied. */
+enum err_code config_load_with(const char *path, const struct json *catalog, struct config **config,
+                               struct registry **registry, struct config_report *report);
+enum err_code config_load_text_with(const char *path, struct str text, const struct json *catalog,
+                                    struct config **config, struct registry **registry, struct config_report *report);
+
+/* config_load for text in memory; path names it in messages and is what relative paths are resolved against. */
 enum err_code config_load_text(const char *path, struct str text, struct config **config, struct registry **registry,
                                struct config_report *report);
 

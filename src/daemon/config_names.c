@@ -244,6 +244,9 @@ void config_names_check(const struct loader *loader, const struct json *section,
         check_templates(&checker, json_get(lookup, equalities[i]),
                         options_pointer(arena, lookup_pointer, str_of(equalities[i])), 0);
     }
+    const struct json *arguments = lookup && lookup->type == JSON_OBJECT ? json_get(lookup, "arguments") : NULL;
+    if (arguments && arguments->type != JSON_STRING) /* a text is a program */
+        check_templates(&checker, arguments, options_pointer(arena, lookup_pointer, STR("arguments")), 0);
     const char *volatile_pointer = options_pointer(arena, pointer, STR("volatile"));
     for (size_t i = 0; i < tool->volatile_count; i++)
         check_path(&checker, str_of(tool->volatile_pointers[i]), arena_printf(arena, "%s/%zu", volatile_pointer, i),

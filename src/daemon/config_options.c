@@ -58,6 +58,72 @@ static const struct option ledger_options[] = {
 };
 const struct option_section config_ledger_section = SECTION(ledger_options, "ledger", "Where operations are recorded.");
 
+/* ---- the MCP door, principals ---- */
+
+static const struct option mcp_tools_options[] = {
+    {"status", OPTION_BOOL, .fallback = "true", .at = AT(mcp_settings, tool_status),
+     .text = "`onced_status`: what became of an operation, a key, or the session's last call of a tool."},
+    {"wait", OPTION_BOOL, .fallback = "true", .at = AT(mcp_settings, tool_wait),
+     .text = "`onced_wait`: waits for the end of an operation."},
+    {"plan", OPTION_BOOL, .fallback = "true", .at = AT(mcp_settings, tool_plan),
+     .text = "`onced_plan`: what a call would do, without doing it."},
+    {"run_report", OPTION_BOOL, .fallback = "true", .at = AT(mcp_settings, tool_run_report),
+     .text = "`onced_run_report`: what a run really did."},
+};
+static const struct option_section mcp_tools =
+    SECTION(mcp_tools_options, "mcp.tools", "The built-in tools that are offered.");
+
+static const struct option mcp_stdio_options[] = {
+    {"principal", OPTION_TEXT, .fallback = "local", .at = AT(mcp_settings, stdio_principal),
+     .text = "Principal of its calls."},
+    {"tenant", OPTION_TEXT, .fallback = "default", .at = AT(mcp_settings, stdio_tenant),
+     .text = "Tenant of its calls."},
+};
+static const struct option_section mcp_stdio = SECTION(
+    mcp_stdio_options, "mcp.stdio", "Who calls over `onced mcp`: the standard streams and the ledger's socket.");
+
+static const struct option mcp_options[] = {
+    {"tools", OPTION_SECTION, .section = &mcp_tools, .at = 1, .text = "The built-in tools that are offered."},
+    {"output_schema", OPTION_BOOL, .fallback = "false", .at = AT(mcp_settings, output_schema),
+     .text = "Publish onced's result shape as `outputSchema` of the registry's own tools."},
+    {"tasks", OPTION_BOOL, .fallback = "true", .at = AT(mcp_settings, tasks),
+     .text = "Answer long calls as tasks where the client can take them."},
+    {"task_after", OPTION_DURATION, .fallback = "10s", .max = HOUR, .at = AT(mcp_settings, task_after_ms),
+     .text = "A call that takes longer becomes a task."},
+    {"wait", OPTION_DURATION, .fallback = "50s", .max = HOUR, .at = AT(mcp_settings, wait_ms_max),
+     .text = "Longest wait of a call that is no task; then it is answered with what is known. Many clients give up "
+             "after 60 s. 0 = the tool's `wait`."},
+    {"sessions", OPTION_COUNT, .fallback = "1000", .min = 1, .max = 100000, .at = AT(mcp_settings, sessions_max),
+     .text = "Legacy sessions at once; the idlest one is ended for a new one."},
+    {"session_idle", OPTION_DURATION, .fallback = "1h", .min = SECOND, .max = 30 * DAY,
+     .at = AT(mcp_settings, session_idle_ms), .text = "A session without a request for so long is ended."},
+    {"calls", OPTION_COUNT, .fallback = "256", .min = 1, .max = 100000, .at = AT(mcp_settings, calls_max),
+     .text = "Requests being worked on at once, per session."},
+    {"stream_bytes", OPTION_SIZE, .fallback = "4MB", .min = 64 * KB, .max = 1024 * MB,
+     .at = AT(mcp_settings, stream_bytes_max), .text = "Unsent or resumable bytes kept per stream."},
+    {"origins", OPTION_TEXTS, .computed = "none", .at = AT(mcp_settings, origins),
+     .count_at = AT(mcp_settings, origin_count),
+     .text = "Allowed `Origin` values of web pages, beyond those of this machine: `https://app.example`."},
+    {"stdio", OPTION_SECTION, .section = &mcp_stdio, .at = 1, .text = "Who calls over `onced mcp`."},
+    {"instructions", OPTION_TEXT, .computed = "onced's own", .at = AT(mcp_settings, instructions),
+     .text = "What clients are told about this server."},
+};
+const struct option_section config_mcp_section = SECTION(mcp_options, "mcp", "The MCP door: `/mcp` and `onced mcp`.");
+
+static const struct option principal_options[] = {
+    {"tools", OPTION_TEXTS, .required = true, .at = AT(registry_access, tools),
+     .count_at = AT(registry_access, tool_count),
+     .text = "Names of tools with wildcards (`refund.*`). Others are not listed and their calls are refused. `[]` = "
+             "none."},
+};
+const struct option_section config_principal_section = {
+    .name = "principals.NAME",
+    .text = "What one principal may see and call, over MCP and HTTP. Principals that are not named may use every tool.",
+    .options = principal_options,
+    .count = COUNT(principal_options),
+    .free_names = true,
+};
+
 /* ---- providers ---- */
 
 static const struct option provider_tls_options[] = {
@@ -124,33 +190,116 @@ static const struct option breaker_options[] = {
 static const struct option_section provider_breaker =
     SECTION(breaker_options, "providers.NAME.breaker", "Holds operations back while the provider is down.");
 
+/* ---- MCP servers ---- */
+
+#define CLASS_NAMES                                                                                                    \
+    {                                                                                                                  \
+        "read", "internal_write", "external_idempotent", "external_weak", "external_irreversible"                      \
+    }
+
+static const struct option mcp_key_options[] = {
+    {"argument", OPTION_TEXT, .computed = "none",
+     .text = "The key is put into this argument of tools that have it, and callers do not see it."},
+    {"meta", OPTION_BOOL, .fallback = "true", .text = "The key travels in `_meta[\"dev.onced/idempotency-key\"]`."},
+    {"honoured", OPTION_BOOL, .fallback = "false",
+     .text = "The server keeps a call with a known key from acting twice. Nothing in MCP promises that."},
+    {"retention", OPTION_DURATION, .computed = "not known: ambiguous attempts are never re-sent", .max = YEARS,
+     .text = "How long the server remembers a key. After that a re-send could happen twice."},
+    {"format", OPTION_CHOICE, .fallback = "operation_id", .choices = {"operation_id", "uuid", "hex"},
+     .text = "What the key looks like. It is derived from the operation and the same on every attempt."},
+    {"max_length", OPTION_INTEGER, .computed = "no limit", .min = 16, .max = 1000,
+     .text = "Longest key that the server takes, in bytes."},
+};
+static const struct option_section mcp_key =
+    SECTION(mcp_key_options, "providers.NAME.key (MCP)", "What an MCP server is told to know a repeated call by.");
+
+static const struct option mcp_import_options[] = {
+    {"prefix", OPTION_TEXT, .fallback = "", .may_be_empty = true, .text = "Put before the names of imported tools."},
+    {"allow", OPTION_TEXTS, .computed = "`[\"*\"]`",
+     .text = "Which tools are imported: the server's names, with wildcards."},
+    {"deny", OPTION_TEXTS, .computed = "none", .text = "Which of them are not."},
+    {"unclassified", OPTION_CHOICE, .fallback = "external_weak",
+     .choices = {"refuse", "read_only_hints", "external_weak"},
+     .text = "Tools without a class of yours: left out; or class `read` when the server says `readOnlyHint`, else "
+             "`external_weak`; or all `external_weak`."},
+    {"classes", OPTION_CLASSES, .computed = "none", .choices = CLASS_NAMES,
+     .text = "The server's names, with wildcards, and the class that you give them. A full name wins, then the first "
+             "that fits."},
+    {"forwarded", OPTION_FLAG_OR_TEXTS, .computed = "`false`",
+     .text = "Tools of class `read` that are handed through as they are, outside of the ledger: all, or these names."},
+    {"defaults", OPTION_OBJECT, .computed = "none", .text = "Members of `tools.NAME` for every imported tool."},
+};
+static const struct option_section mcp_import =
+    SECTION(mcp_import_options, "providers.NAME.mcp.import",
+            "Takes over the server's own tools. Without it only those that `tools` names can be called.");
+
+static const struct option mcp_server_options[] = {
+    {"command", OPTION_TEXTS,
+     .text = "Program and arguments: onced starts it and talks over its standard streams. This or `url`. `${env:NAME}` "
+             "and `${file:PATH}` are expanded."},
+    {"env", OPTION_TEMPLATES, .computed = "PATH and HOME as onced has them",
+     .text = "The program's environment; nothing else is inherited. Secrets only by reference."},
+    {"cwd", OPTION_TEXT, .computed = "the registry file's folder", .text = "Where the program is started."},
+    {"url", OPTION_TEXT, .text = "Streamable HTTP: `http://127.0.0.1:3001/mcp`. This or `command`."},
+    {"headers", OPTION_TEMPLATES, .computed = "none",
+     .text = "With `url`: sent with every request; secrets only by reference."},
+    {"protocol", OPTION_CHOICE, .fallback = "auto",
+     .choices = {"auto", "2025-11-25", "2025-06-18", "2025-03-26", "2026-07-28"},
+     .text = "`auto` asks for the modern era first. Or the one revision to speak."},
+    {"sessions", OPTION_CHOICE, .computed = "`shared` with `command`, `per_client` with `url`",
+     .choices = {"shared", "per_client"}, .text = "Whether clients share one connection to the server."},
+    {"forward", OPTION_BOOL, .fallback = "true",
+     .text = "Resources, prompts, completion and what else the server has is passed through."},
+    {"errors", OPTION_CHOICE, .fallback = "unknown", .choices = {"unknown", "no_effect"},
+     .text = "What a result with `isError` says about the effect. MCP promises nothing: `unknown`. `no_effect` only if "
+             "the server is known to fail before it acts."},
+    {"start_timeout", OPTION_DURATION, .fallback = "15s", .min = 100, .max = HOUR,
+     .text = "How long a started server has to answer; the doors of a starting onced wait for it."},
+    {"import", OPTION_SECTION, .section = &mcp_import, .computed = "only tools that `tools` names",
+     .text = "Takes over the server's own tools."},
+};
+static const struct option_section mcp_server =
+    SECTION(mcp_server_options, "providers.NAME.mcp", "An MCP server that tools are called on; see mcp.md.");
+
 static const struct option provider_options[] = {
-    {"base_url", OPTION_TEXT, .required = true,
+    {"mcp", OPTION_SECTION, OPTION_MCP, .required = true, .section = &mcp_server,
+     .text = "Makes the provider an MCP server."},
+    {"base_url", OPTION_TEXT, OPTION_HTTP, .required = true,
      .text = "`http://` or `https://`, host, optional port and path. `${env:NAME}` and `${env:NAME:-default}` are "
              "expanded."},
-    {"headers", OPTION_TEMPLATES, .computed = "none",
+    {"headers", OPTION_TEMPLATES, OPTION_HTTP, .computed = "none",
      .text = "Sent with every request. Secrets only by reference, `${env:NAME}` or `${file:PATH}`, expanded at load."},
-    {"timeout", OPTION_DURATION, .fallback = "10s", .min = 1, .max = HOUR, .text = "Of a whole attempt."},
+    {"timeout", OPTION_DURATION, OPTION_HTTP, .fallback = "10s", .min = 1, .max = HOUR, .text = "Of a whole attempt."},
+    {"timeout", OPTION_DURATION, OPTION_MCP, .fallback = "60s", .min = 1, .max = HOUR,
+     .text = "Of a whole attempt; the server's progress starts it anew."},
     {"connect_timeout", OPTION_DURATION, .fallback = "3s", .min = 1, .max = HOUR, .text = "Resolve, connect and TLS."},
     {"connections", OPTION_INTEGER, .fallback = "64", .min = 1, .max = 4096, .text = "Attempts on the wire at once."},
     {"queue", OPTION_INTEGER, .fallback = "4096", .min = 1, .max = 1000000,
      .text = "Operations waiting in memory for a connection; the rest waits in the ledger."},
-    {"keepalive", OPTION_BOOL, .fallback = "true", .text = "`false`: a new connection per request."},
+    {"keepalive", OPTION_BOOL, OPTION_HTTP, .fallback = "true", .text = "`false`: a new connection per request."},
     {"tls", OPTION_SECTION, .section = &provider_tls, .text = "How the provider's certificate is checked."},
-    {"answer_bytes_max", OPTION_SIZE, .fallback = "1MB", .min = KB, .max = 64 * MB,
+    {"answer_bytes_max", OPTION_SIZE, OPTION_HTTP, .fallback = "1MB", .min = KB, .max = 64 * MB,
      .text = "A larger answer is unreadable: outcome unknown."},
-    {"key", OPTION_SECTION, .section = &provider_key,
+    {"answer_bytes_max", OPTION_SIZE, OPTION_MCP, .fallback = "4MB", .min = KB, .max = 32 * MB,
+     .text = "A larger message is unreadable: outcome unknown."},
+    {"key", OPTION_SECTION, OPTION_HTTP, .section = &provider_key,
      .text = "How the provider's idempotency key works; leave it out when there is none."},
-    {"no_effect", OPTION_STATUSES,
+    {"key", OPTION_SECTION, OPTION_MCP, .section = &mcp_key,
+     .text = "What the server is told to know a repeated call by."},
+    {"no_effect", OPTION_STATUSES, OPTION_MCP,
+     .fallback = "400, 401, 402, 403, 405, 406, 410, 411, 412, 413, 414, 415, 422, 431",
+     .text = "With `url`, statuses without a JSON-RPC answer: the call did not reach the tool. Replaces the default."},
+    {"no_effect", OPTION_STATUSES, OPTION_HTTP,
      .fallback = "400, 401, 402, 403, 404, 405, 406, 409, 410, 411, 412, 413, 414, 415, 422",
      .text = "Definite refusals: nothing happened, and asking again the same way is pointless. Replaces the default."},
     {"not_processed", OPTION_STATUSES, .fallback = "429",
      .text = "Nothing happened, try again later. Add 503 only if the provider promises it. Replaces the default."},
-    {"retry_after", OPTION_SECTION, .section = &provider_retry_after, .computed = "Retry-After",
+    {"retry_after", OPTION_SECTION, OPTION_HTTP, .section = &provider_retry_after, .computed = "Retry-After",
      .text = "Where the provider says when to come back."},
-    {"request_id", OPTION_SECTION, .section = &provider_request_id, .computed = "none",
+    {"request_id", OPTION_SECTION, OPTION_HTTP, .section = &provider_request_id, .computed = "none",
      .text = "Where the provider names its request."},
-    {"error", OPTION_SECTION, .section = &provider_error, .text = "Where the provider's errors say what is wrong."},
+    {"error", OPTION_SECTION, OPTION_HTTP, .section = &provider_error,
+     .text = "Where the provider's errors say what is wrong."},
     {"retry_budget", OPTION_SECTION, .section = &provider_retry_budget, .text = "Re-sends allowed over all tools."},
     {"breaker", OPTION_SECTION, .section = &provider_breaker,
      .text = "Holds operations back while the provider is down."},
@@ -258,6 +407,41 @@ static const struct option lookup_options[] = {
 static const struct option_section tool_lookup =
     SECTION(lookup_options, "tools.NAME.lookup", "How to find out from the provider what really happened.");
 
+static const struct option mcp_lookup_options[] = {
+    {"tool", OPTION_TEXT, .required = true, .text = "Another tool of the same server, by the server's name."},
+    {"arguments", OPTION_JSON_BODY, .computed = "none",
+     .text = "Its arguments, with places; a text instead of a mapping is jq."},
+    {"found", OPTION_JQ, .computed = "never",
+     .text = "jq over the look-up's result: true proves the effect. This or `absent`, better both."},
+    {"absent", OPTION_JQ, .computed = "never",
+     .text = "jq over the look-up's result: true says that there is no effect."},
+    {"pending", OPTION_JQ, .computed = "never", .text = "jq: the server is still at work."},
+    {"failed", OPTION_JQ, .computed = "never", .text = "jq: it ended badly there; an operator decides."},
+    {"external_id", OPTION_ANY, .computed = "none", .text = "jq or JSON Pointer: the server's id of the effect."},
+    {"verify", OPTION_EQUALITIES, .computed = "none",
+     .text = "Must be equal in the look-up's result, else it is a wrong object: outcome unknown and an incident."},
+    {"timeout", OPTION_DURATION, .computed = "the tool's", .min = 1, .max = HOUR, .text = "Of one look-up."},
+};
+static const struct option_section mcp_tool_lookup =
+    SECTION(mcp_lookup_options, "tools.NAME.lookup (MCP)", "How to find out from the server what really happened.");
+
+static const struct option mcp_tool_options[] = {
+    {"tool", OPTION_TEXT, .computed = "the tool's name without the import's prefix",
+     .text = "The server's name of it."},
+    {"key_argument", OPTION_TEXT, .computed = "the provider's `key.argument`, where the tool has it",
+     .text = "The argument that takes the provider key. Callers do not see it."},
+    {"errors", OPTION_ANY, .computed = "the server's",
+     .text = "What a result with `isError` says about the effect: `unknown`, `no_effect`, or jq over the result: "
+             "`{no_effect, not_processed, noop}`."},
+    {"error_when", OPTION_JQ, .computed = "never",
+     .text = "jq over a result without `isError`: true means that it is an error after all."},
+    {"success_when", OPTION_JQ, .computed = "none",
+     .text = "jq over the result of a success; false or an error: outcome unknown."},
+    {"external_id", OPTION_ANY, .computed = "none", .text = "jq or JSON Pointer: the server's id of the effect."},
+};
+static const struct option_section tool_mcp =
+    SECTION(mcp_tool_options, "tools.NAME.mcp", "The tool as the MCP server has it.");
+
 static const struct option retry_options[] = {
     {"attempts", OPTION_INTEGER, .fallback = "5", .min = 1, .max = 1000, .at = AT(retry_policy, attempts_max),
      .text = "Requests that may leave, the first one included."},
@@ -277,16 +461,23 @@ static const struct option tool_options[] = {
      .text = "What the model is told about the tool."},
     {"version", OPTION_TEXT, .fallback = "1", .at = AT(tool, version),
      .text = "Of the tool's definition; recorded with every operation."},
-    {"class", OPTION_CHOICE, .required = true, .at = AT(tool, class),
-     .choices = {"read", "internal_write", "external_idempotent", "external_weak", "external_irreversible"},
+    {"class", OPTION_CHOICE, .required = true, .imported = true, .at = AT(tool, class), .choices = CLASS_NAMES,
      .text = "Side-effect class; see \"Defaults by class\" in registry.md."},
     {"idempotent_by", OPTION_CHOICE, .fallback = "key", .choices = {"key", "precondition", "nature"},
      .at = AT(tool, idempotent_by),
      .text =
          "Class `external_idempotent` only: by the provider's idempotency key, by a version check such as If-Match, or "
          "because the request replaces or deletes."},
-    {"provider", OPTION_TEXT, .required = true, .text = "Name of an entry of `providers`."},
-    {"input_schema", OPTION_SCHEMA, .computed = "any object",
+    {"provider", OPTION_TEXT, .required = true, .imported = true, .text = "Name of an entry of `providers`."},
+    {"annotations", OPTION_OBJECT, .computed = "the server's, or made from the class", .at = AT(tool, annotations_json),
+     .text = "What MCP clients are told instead: `{readOnlyHint, destructiveHint, idempotentHint, openWorldHint}`."},
+    {"output_schema", OPTION_OBJECT, .computed = "the server's, or see `mcp.output_schema`",
+     .at = AT(tool, output_schema_json), .text = "JSON Schema of the structured result, for MCP clients."},
+    {"icons", OPTION_LIST, .computed = "the server's", .at = AT(tool, icons_json), .text = "For MCP clients."},
+    {"meta", OPTION_OBJECT, .computed = "the server's", .at = AT(tool, meta_json), .text = "`_meta` for MCP clients."},
+    {"forwarded", OPTION_BOOL, OPTION_MCP, .fallback = "false", .at = AT(tool, forwarded),
+     .text = "Class `read`: calls are handed through to the server as they are, outside of the ledger."},
+    {"input_schema", OPTION_SCHEMA, .computed = "the server's, or any object",
      .text = "JSON Schema of the arguments (2020-12, or draft 7 by `$schema`). Its defaults are applied; remote `$ref` "
              "are refused."},
     {"key", OPTION_TEMPLATE, .computed = "none",
@@ -320,11 +511,13 @@ static const struct option tool_options[] = {
     {"approval", OPTION_CHOICE, .computed = "`none`; must be stated for class `external_irreversible`",
      .choices = {"none"}, .hint = "approvals are not available in this version",
      .text = "Only `none` in this version."},
-    {"method_is_read", OPTION_BOOL, .fallback = "false",
+    {"method_is_read", OPTION_BOOL, OPTION_HTTP, .fallback = "false",
      .text = "Class `read` with a method other than GET or HEAD: states that the request changes nothing (a search by "
              "POST)."},
-    {"request", OPTION_SECTION, .required = true, .section = &tool_request, .text = "The request that is the effect."},
-    {"response", OPTION_SECTION, .section = &tool_response, .text = "How an answer is read."},
+    {"mcp", OPTION_SECTION, OPTION_MCP, .section = &tool_mcp, .text = "The tool as the MCP server has it."},
+    {"request", OPTION_SECTION, OPTION_HTTP, .required = true, .section = &tool_request,
+     .text = "The request that is the effect."},
+    {"response", OPTION_SECTION, OPTION_HTTP, .section = &tool_response, .text = "How an answer is read."},
     {"verify", OPTION_EQUALITIES, .computed = "none",
      .text = "JSON Pointers into the answer → templates that must be equal, else the provider answered with a wrong "
              "object: "
@@ -337,7 +530,9 @@ static const struct option tool_options[] = {
      .text = "How an unknown outcome is settled, in this order. Of the default, what the tool cannot do is left out. "
              "`webhook` is "
              "not available in this version."},
-    {"lookup", OPTION_SECTION, .section = &tool_lookup, .computed = "none",
+    {"lookup", OPTION_SECTION, OPTION_HTTP, .section = &tool_lookup, .computed = "none",
+     .text = "How to find out what really happened."},
+    {"lookup", OPTION_SECTION, OPTION_MCP, .section = &mcp_tool_lookup, .computed = "none",
      .text = "How to find out what really happened."},
     {"settle", OPTION_DURATION, .fallback = "5s", .max = 30 * DAY, .at = AT(tool, reconcile.settle_ms),
      .text = "The provider's propagation delay: \"absent\" proves nothing sooner after the last attempt, or after its "
@@ -382,6 +577,10 @@ static const struct option file_options[] = {
      .text = "Where and how onced listens. Changes need a restart."},
     {"ledger", OPTION_SECTION, .section = &config_ledger_section, .at = AT(config, ledger),
      .text = "Where operations are recorded. Changes need a restart."},
+    {"mcp", OPTION_SECTION, .section = &config_mcp_section, .at = AT(config, mcp),
+     .text = "The MCP door: `/mcp` and `onced mcp`."},
+    {"principals", OPTION_MAP, .section = &config_principal_section, .computed = "every principal may use every tool",
+     .text = "Per principal: the tools that it may see and call."},
     {"providers", OPTION_MAP, .section = &config_provider_section, .text = "External systems by name."},
     {"tools", OPTION_MAP, .section = &config_tool_section, .text = "Tools by name."},
 };

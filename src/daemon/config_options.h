@@ -14,9 +14,12 @@ enum option_type {
     OPTION_TEXT,           /* text that is not empty → const char * */
     OPTION_BOOL,           /* true | false → bool */
     OPTION_INTEGER,        /* whole number min..max → unsigned */
+    OPTION_COUNT,          /* the same → size_t */
     OPTION_DECIMAL,        /* number min..max, not stored */
     OPTION_DURATION,       /* 10s; min..max in ms → int64_t */
     OPTION_SIZE,           /* 64KB; min..max in bytes → size_t */
+    OPTION_TEXTS,          /* list of texts that are not empty → const char *const *, size_t count */
+    OPTION_FLAG_OR_TEXTS,  /* true, false or a list of texts, not stored */
     OPTION_CHOICE,         /* one of choices → enum (index in choices + base) */
     OPTION_CHOICES,        /* list of choices, none twice → enum array of at most max items, unsigned count */
     OPTION_DURATIONS,      /* list of durations → int64_t array of at most max items, unsigned count */
@@ -32,6 +35,9 @@ enum option_type {
     OPTION_JSON_BODY,      /* any value with {places} in its texts; a text alone is a jq program */
     OPTION_FORM_BODY,      /* mapping with {places}; a text alone is a jq program */
     OPTION_SCHEMA,         /* a JSON Schema */
+    OPTION_OBJECT,         /* any mapping → const struct json *, borrowed from the tree */
+    OPTION_LIST,           /* any list → const struct json *, borrowed from the tree */
+    OPTION_CLASSES,        /* mapping of names with wildcards to choices, not stored */
     OPTION_NORMALIZERS,    /* mapping of fields to normalisers */
     OPTION_MESSAGES,       /* mapping of states to text */
     OPTION_ANY,            /* anything: the caller judges it */
@@ -41,12 +47,18 @@ enum option_type {
 
 #define OPTION_CHOICES_MAX 8
 
+/* Members of providers and tools that belong to one kind of provider. */
+enum option_kind { OPTION_ANY_KIND, OPTION_HTTP, OPTION_MCP };
+
 struct option_section;
 
 struct option {
-    const char *name;
+    const char *name; /* two options of one section may share a name when their kinds differ */
     enum option_type type;
+    enum option_kind kind;
     bool required;
+    bool imported;                           /* may be left out where an MCP server's import fills it in */
+    bool may_be_empty;                       /* OPTION_TEXT: "" is a value */
     const char *fallback;                    /* default as written in the file; NULL: none */
     const char *by_class[5];                 /* tools: defaults by enum tool_class, instead of fallback */
     const char *computed;                    /* default in words, where it depends on other members */
@@ -65,10 +77,11 @@ struct option_section {
     const char *text;
     const struct option *options;
     size_t count;
+    bool free_names; /* as OPTION_MAP: names may be any text, not only those of tools and providers */
 };
 
-extern const struct option_section config_file, config_server_section, config_ledger_section, config_provider_section,
-    config_tool_section;
+extern const struct option_section config_file, config_server_section, config_ledger_section, config_mcp_section,
+    config_principal_section, config_provider_section, config_tool_section;
 
 #define CONFIG_NAME_BYTES_MAX 64 /* of tools and providers */
 bool config_name_valid(struct str name);
@@ -77,6 +90,8 @@ struct options_reader {
     struct arena *arena; /* stored texts and arrays */
     struct problems *problems;
     enum tool_class class; /* selects by_class defaults */
+    enum option_kind kind; /* members of the other one are refused; OPTION_ANY_KIND: not known, all are taken */
+    bool partial;          /* nothing is required: the section is merged into another one */
 };
 
 /* Checks value (the section's mapping; absent or of another type is told) against the section and stores members and

@@ -3,19 +3,24 @@
 #define DAEMON_CONFIG_PARTS_H
 
 #include "adapter/http.h"
+#include "adapter/mcp.h"
 #include "base/problem.h"
 #include "core/registry.h"
+#include "daemon/config_options.h"
 
 /* Everything that one registry consists of; released after its last reference is gone. */
 struct loaded_provider {
     struct provider core;
-    struct http_provider *http; /* NULL after errors */
+    struct http_provider *http; /* one of the two by core.kind; NULL after errors */
+    struct mcp_provider *mcp;
 };
 
 struct loaded_tool {
     struct tool core;
-    struct http_tool *http; /* NULL after errors, like the next three when not stated */
-    struct template *key;
+    const struct json *section; /* what it was made of */
+    struct http_tool *http;     /* one of the two by the provider's kind; NULL after errors */
+    struct mcp_tool *mcp;
+    struct template *key; /* NULL after errors or when not stated, like the next two */
     struct normal *normal;
     struct schema *schema;
 };
@@ -26,16 +31,34 @@ struct loaded {
     size_t provider_count;
     struct loaded_tool *tools;
     size_t tool_count;
-    struct http_provider *assumed; /* stands in for broken ones while tools are checked; else NULL */
+    struct http_provider *assumed_http; /* stand in for broken ones while tools are checked; else NULL */
+    struct mcp_provider *assumed_mcp;
+    struct registry_access *access;
+    size_t access_count;
 };
 
 void loaded_free(struct loaded *loaded); /* NULL is fine */
+void loaded_tool_release(struct loaded_tool *tool);
 
 struct loader {
     struct loaded *loaded;
     struct problems *problems;
     const char *folder; /* of the registry file, ends with "/" or is empty: relative paths start here */
 };
+
+/* A tool to compile. */
+struct planned_tool {
+    struct str name;
+    const struct json *section; /* what the file says, merged over what its MCP server's import proposes */
+    const char *pointer;        /* where a reader has to look: the tool's own entry, or the import */
+    const char *server;         /* whose list went into it: what is wrong may be the server's doing; else NULL */
+    bool imported;              /* the file does not name it */
+};
+
+/* The file's tools in their order, then those that are imported from MCP servers. catalog (mcp_hub_catalog) may be
+ * NULL. Warns of listed tools that are left out or whose class is a guess. The array is in loaded's arena. */
+size_t config_plan_tools(const struct loader *loader, const struct json *providers, const struct json *tools,
+                         const struct json *catalog, struct planned_tool **out);
 
 /* folder + path, or path itself when it is absolute; in arena. */
 const char *config_resolve_path(struct arena *arena, const char *folder, struct str path);
@@ -45,6 +68,9 @@ void config_provider_read(const struct loader *loader, struct str name, const st
                           struct loaded_provider *out);
 void config_tool_read(const struct loader *loader, struct str name, const struct json *section, const char *pointer,
                       struct loaded_tool *out);
+
+/* Whether a provider's section is that of an MCP server. */
+enum option_kind config_provider_kind(const struct json *section);
 
 /* Policy: contradictions are errors, dangers are warnings (design 13). Called when the tool's parts are compiled;
  * leaves out of the default strategies what the tool cannot do. */

@@ -63,6 +63,10 @@ static void check_read(const struct policy *policy)
     for (size_t i = 0; i < sizeof pointless / sizeof *pointless; i++)
         if (states(policy, pointless[i]))
             WARNING(policy, pointless[i], "has no effect for class read");
+    static const char *const of_ledger[] = {"audit", "cache", "normalize", "volatile"};
+    for (size_t i = 0; policy->tool->forwarded && i < sizeof of_ledger / sizeof *of_ledger; i++)
+        if (states(policy, of_ledger[i]))
+            WARNING(policy, of_ledger[i], "has no effect for tools that are forwarded");
 }
 
 static void check_write(const struct policy *policy)
@@ -71,20 +75,22 @@ static void check_write(const struct policy *policy)
     for (size_t i = 0; i < sizeof pointless / sizeof *pointless; i++)
         if (states(policy, pointless[i]))
             WARNING(policy, pointless[i], "has an effect for class read only");
+    if (policy->tool->forwarded)
+        ERROR(policy, "forwarded", "is for class read: a call that changes something must go through the ledger");
 }
 
 static void check_class(const struct policy *policy)
 {
     const struct tool *tool = policy->tool;
+    bool mcp = tool->provider->kind == PROVIDER_MCP;
     if (tool->class != CLASS_EXTERNAL_IDEMPOTENT && states(policy, "idempotent_by"))
         WARNING(policy, "idempotent_by", "has an effect for class external_idempotent only");
     if (tool->class == CLASS_EXTERNAL_IDEMPOTENT && tool->idempotent_by == IDEMPOTENT_BY_KEY &&
         !tool->provider->key_honoured)
         ERROR(policy, states(policy, "idempotent_by") ? "idempotent_by" : "class",
-              "class external_idempotent by key needs a key section in provider \"%s\"; without one choose "
-              "external_weak, or "
+              "class external_idempotent by key needs %s in provider \"%s\"; without %s choose external_weak, or "
               "idempotent_by: precondition or nature",
-              tool->provider->name);
+              mcp ? "key: {honoured: true, …}" : "a key section", tool->provider->name, mcp ? "that" : "one");
     if (tool->class != CLASS_EXTERNAL_IRREVERSIBLE)
         return;
     if (!states(policy, "key") && tool->identity != IDENTITY_CALLER)
@@ -125,7 +131,9 @@ static void check_stated_strategies(const struct policy *policy)
         if (tool->class == CLASS_EXTERNAL_WEAK || tool->class == CLASS_EXTERNAL_IRREVERSIBLE)
             ERROR(policy, "reconcile", "resend is never safe for class %s", class_name(policy));
         else
-            ERROR(policy, "reconcile", "resend needs a key section in provider \"%s\"", tool->provider->name);
+            ERROR(policy, "reconcile", "resend needs %s in provider \"%s\"",
+                  tool->provider->kind == PROVIDER_MCP ? "key: {honoured: true, …}" : "a key section",
+                  tool->provider->name);
     } else if (has_strategy(tool, STRATEGY_RESEND) && tool->class == CLASS_EXTERNAL_IDEMPOTENT &&
                tool->idempotent_by == IDEMPOTENT_BY_NATURE)
         WARNING(policy, "reconcile",

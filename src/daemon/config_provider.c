@@ -52,6 +52,39 @@ static void settle_member(const struct loader *loader, struct json *object, cons
         json_set(&loader->loaded->arena, object, str_of(name), json_string(settle_paths(loader, value->text)));
 }
 
+static void settle_members(const struct loader *loader, struct json *object, const char *name)
+{
+    struct json *members = (struct json *)json_get(object, name); /* the caller's own copy */
+    for (uint32_t i = 0; members && members->type == JSON_OBJECT && i < members->count; i++)
+        if (members->members[i].value.type == JSON_STRING)
+            members->members[i].value = json_string(settle_paths(loader, members->members[i].value.text));
+}
+
+/* A server that onced starts is started in the registry file's folder, wherever onced itself was started. */
+static void settle_server(const struct loader *loader, struct json *mcp)
+{
+    struct arena *arena = &loader->loaded->arena;
+    if (!mcp || mcp->type != JSON_OBJECT)
+        return;
+    settle_member(loader, mcp, "url");
+    settle_members(loader, mcp, "env");
+    settle_members(loader, mcp, "headers");
+    struct json *command = (struct json *)json_get(mcp, "command");
+    for (uint32_t i = 0; command && command->type == JSON_ARRAY && i < command->count; i++)
+        if (command->items[i].type == JSON_STRING)
+            command->items[i] = json_string(settle_paths(loader, command->items[i].text));
+    const struct json *cwd = json_get(mcp, "cwd");
+    if (cwd && cwd->type == JSON_STRING)
+        json_set(arena, mcp, STR("cwd"), json_string(str_of(config_resolve_path(arena, loader->folder, cwd->text))));
+    else if (command && !cwd && *loader->folder)
+        json_set(arena, mcp, STR("cwd"), json_string(str_of(loader->folder)));
+}
+
+enum option_kind config_provider_kind(const struct json *section)
+{
+    return section->type == JSON_OBJECT && json_get(section, "mcp") ? OPTION_MCP : OPTION_HTTP;
+}
+
 /* A copy of the section with paths settled; the file's own tree stays as it was written (it is what the policy
  * version is made of). */
 static const struct json *settle_section(const struct loader *loader, const struct json *section)
@@ -61,10 +94,8 @@ static const struct json *settle_section(const struct loader *loader, const stru
     struct arena *arena = &loader->loaded->arena;
     struct json *copy = json_copy(arena, section);
     settle_member(loader, copy, "base_url");
-    struct json *headers = (struct json *)json_get(copy, "headers"); /* our own copy */
-    for (uint32_t i = 0; headers && headers->type == JSON_OBJECT && i < headers->count; i++)
-        if (headers->members[i].value.type == JSON_STRING)
-            headers->members[i].value = json_string(settle_paths(loader, headers->members[i].value.text));
+    settle_members(loader, copy, "headers");
+    settle_server(loader, (struct json *)json_get(copy, "mcp")); /* our own copy */
     struct json *tls = (struct json *)json_get(copy, "tls");
     const struct json *ca = tls ? json_get(tls, "ca") : NULL;
     if (ca && ca->type == JSON_STRING)
@@ -98,10 +129,17 @@ void config_provider_read(const struct loader *loader, struct str name, const st
         problems_add(problems, pointer, "a provider's name is 1 to %d characters of A-Z a-z 0-9 _ . -",
                      CONFIG_NAME_BYTES_MAX);
     size_t start = problems->count;
-    options_read(&(struct options_reader){.arena = arena, .problems = problems}, &config_provider_section, section,
-                 pointer, NULL);
+    enum option_kind kind = config_provider_kind(section);
+    struct options_reader reader = {.arena = arena, .problems = problems, .kind = kind};
+    options_read(&reader, &config_provider_section, section, pointer, NULL);
     size_t from = problems->count;
-    if (section->type == JSON_OBJECT)
+    if (section->type == JSON_OBJECT && kind == OPTION_MCP) {
+        out->mcp = mcp_provider_new(settle_section(loader, section), pointer, &out->core, problems);
+        out->core.kind = PROVIDER_MCP;
+        out->core.adapter_provider = out->mcp;
+    } else if (section->type == JSON_OBJECT) {
         out->http = http_provider_new(settle_section(loader, section), pointer, &out->core, problems);
+        out->core.adapter_provider = out->http;
+    }
     config_drop_repeated(problems, start, from);
 }

@@ -137,6 +137,7 @@ void options_expected(const struct option *option, struct buf *out)
     case OPTION_TEXT: buf_add_text(out, "a text"); break;
     case OPTION_BOOL: buf_add_text(out, "true or false"); break;
     case OPTION_INTEGER:
+    case OPTION_COUNT:
         buf_printf(out, option->min == option->max ? "%lld" : "a whole number from %lld to %lld",
                    (long long)option->min, (long long)option->max);
         break;
@@ -155,6 +156,8 @@ void options_expected(const struct option *option, struct buf *out)
         buf_add_text(out, " to ");
         add_size(out, option->max);
         break;
+    case OPTION_TEXTS: buf_add_text(out, "a list of texts"); break;
+    case OPTION_FLAG_OR_TEXTS: buf_add_text(out, "true, false or a list of texts"); break;
     case OPTION_CHOICE:
         if (option->choices[1])
             buf_add_text(out, "one of ");
@@ -179,6 +182,12 @@ void options_expected(const struct option *option, struct buf *out)
     case OPTION_JSON_BODY: buf_add_text(out, "a JSON body or a jq program"); break;
     case OPTION_FORM_BODY: buf_add_text(out, "a mapping or a jq program"); break;
     case OPTION_SCHEMA: buf_add_text(out, "a JSON Schema"); break;
+    case OPTION_OBJECT: buf_add_text(out, "a mapping"); break;
+    case OPTION_LIST: buf_add_text(out, "a list"); break;
+    case OPTION_CLASSES:
+        buf_add_text(out, "a mapping of names to ");
+        add_choices(option, out);
+        break;
     case OPTION_NORMALIZERS: buf_add_text(out, "a mapping of fields to normalisers"); break;
     case OPTION_MESSAGES: buf_add_text(out, "a mapping of states to texts"); break;
     case OPTION_ANY: buf_add_text(out, "a value"); break;
@@ -209,7 +218,8 @@ static void refuse(const struct options_reader *reader, const struct option *opt
     options_expected(option, &buf);
     buf_add_text(&buf, ", found ");
     add_found(&buf, value);
-    bool text_wanted = option->type == OPTION_TEXT || option->type == OPTION_TEMPLATE || option->type == OPTION_JQ;
+    bool text_wanted = option->type == OPTION_TEXT || option->type == OPTION_TEXTS || option->type == OPTION_TEMPLATE ||
+                       option->type == OPTION_JQ;
     if (text_wanted && (value->type == JSON_NUMBER || value->type == JSON_BOOL))
         buf_add_text(&buf, " (put it in quotes)");
     if (option->hint &&
@@ -421,6 +431,34 @@ static void read_pointers(const struct options_reader *reader, const struct opti
     store(target, option->count_at, &count, sizeof count);
 }
 
+static void read_texts(const struct options_reader *reader, const struct option *option, const struct json *value,
+                       const char *pointer, void *target)
+{
+    if (!read_list(reader, option, value, pointer, is_text))
+        return;
+    size_t count = value->count;
+    const char **list = arena_alloc(reader->arena, (count + 1) * sizeof *list);
+    for (size_t i = 0; i < count; i++)
+        list[i] = arena_copy_str(reader->arena, value->items[i].text);
+    store(target, option->at, &list, sizeof list);
+    store(target, option->count_at, &count, sizeof count);
+}
+
+static void read_classes(const struct options_reader *reader, const struct option *option, const struct json *value,
+                         const char *pointer)
+{
+    unsigned choice;
+    if (value->type != JSON_OBJECT || value->count > MAPPING_MAX) {
+        refuse(reader, option, value, pointer);
+        return;
+    }
+    for (uint32_t i = 0; i < value->count; i++) {
+        const struct json_member *member = &value->members[i];
+        if (!read_choice(option, &member->value, &choice))
+            refuse(reader, option, &member->value, options_pointer(reader->arena, pointer, member->name));
+    }
+}
+
 static void read_text(const struct options_reader *reader, const struct option *option, const struct json *value,
                       void *target)
 {
@@ -449,14 +487,20 @@ static bool has_form(const struct option *option, const struct json *value)
     case OPTION_EQUALITIES: return is_mapping_of(value, is_equality);
     case OPTION_JSON_BODY: return value->type != JSON_NULL;
     case OPTION_FORM_BODY: return value->type == JSON_OBJECT || is_text(value);
-    case OPTION_SCHEMA: return value->type == JSON_OBJECT;
+    case OPTION_SCHEMA:
+    case OPTION_OBJECT: return value->type == JSON_OBJECT;
+    case OPTION_LIST: return value->type == JSON_ARRAY;
     case OPTION_NORMALIZERS: return value->type == JSON_OBJECT;
     case OPTION_MESSAGES: return is_mapping_of(value, is_message);
     case OPTION_ANY: return true;
     case OPTION_MAP: return value->type == JSON_OBJECT;
     case OPTION_TEXT:
+    case OPTION_TEXTS:
+    case OPTION_FLAG_OR_TEXTS:
+    case OPTION_CLASSES:
     case OPTION_BOOL:
     case OPTION_INTEGER:
+    case OPTION_COUNT:
     case OPTION_DURATION:
     case OPTION_SIZE:
     case OPTION_CHOICE:
@@ -478,7 +522,7 @@ static void read_value(const struct options_reader *reader, const struct option 
     bool fine = true;
     switch (option->type) {
     case OPTION_TEXT:
-        fine = is_text(value);
+        fine = value->type == JSON_STRING && (value->text.n > 0 || option->may_be_empty);
         if (fine)
             read_text(reader, option, value, target);
         break;
@@ -492,6 +536,12 @@ static void read_value(const struct options_reader *reader, const struct option 
         choice = fine ? (unsigned)number : 0;
         if (fine)
             store(target, option->at, &choice, sizeof choice);
+        break;
+    case OPTION_COUNT:
+        fine = read_integer(option, value, &number);
+        bytes = fine ? (size_t)number : 0;
+        if (fine)
+            store(target, option->at, &bytes, sizeof bytes);
         break;
     case OPTION_DURATION:
         fine = read_duration(value, option->min, option->max, &number);
@@ -511,6 +561,20 @@ static void read_value(const struct options_reader *reader, const struct option 
     case OPTION_CHOICES: read_choices(reader, option, value, pointer, target); break;
     case OPTION_DURATIONS: read_durations(reader, option, value, pointer, target); break;
     case OPTION_POINTERS: read_pointers(reader, option, value, pointer, target); break;
+    case OPTION_TEXTS: read_texts(reader, option, value, pointer, target); break;
+    case OPTION_FLAG_OR_TEXTS:
+        if (value->type == JSON_ARRAY)
+            read_list(reader, option, value, pointer, is_text);
+        else
+            fine = value->type == JSON_BOOL;
+        break;
+    case OPTION_CLASSES: read_classes(reader, option, value, pointer); break;
+    case OPTION_OBJECT:
+    case OPTION_LIST:
+        fine = has_form(option, value);
+        if (fine)
+            store(target, option->at, &value, sizeof value);
+        break;
     case OPTION_STATUSES: read_list(reader, option, value, pointer, is_status); break;
     case OPTION_SECTION: options_read(reader, option->section, value, pointer, place(target, option->at)); break;
     case OPTION_DECIMAL:
@@ -568,7 +632,7 @@ static void store_fallback(const struct options_reader *reader, const struct opt
     struct json value = json_string(str_of(text));
     if (option->type == OPTION_BOOL)
         value = json_bool(strcmp(text, "true") == 0);
-    else if (option->type == OPTION_INTEGER)
+    else if (option->type == OPTION_INTEGER || option->type == OPTION_COUNT)
         value = json_number(str_of(text));
     else if (option->type == OPTION_CHOICES || option->type == OPTION_DURATIONS)
         value = split_list(reader->arena, text);
@@ -579,12 +643,29 @@ static void store_fallback(const struct options_reader *reader, const struct opt
 
 /* ---- sections ---- */
 
-static const struct option *find_option(const struct option_section *section, struct str name)
+static bool is_of_kind(const struct option *option, enum option_kind kind)
 {
-    for (size_t i = 0; i < section->count; i++)
-        if (str_is(name, section->options[i].name))
-            return &section->options[i];
-    return NULL;
+    return option->kind == OPTION_ANY_KIND || kind == OPTION_ANY_KIND || option->kind == kind;
+}
+
+/* The one of the reader's kind, else one of the other kind. */
+static const struct option *find_option(const struct options_reader *reader, const struct option_section *section,
+                                        struct str name)
+{
+    const struct option *found = NULL;
+    for (size_t i = 0; i < section->count; i++) {
+        const struct option *option = &section->options[i];
+        if (str_is(name, option->name) && (!found || is_of_kind(option, reader->kind)))
+            found = option;
+    }
+    return found;
+}
+
+static void refuse_kind(const struct options_reader *reader, const char *pointer)
+{
+    problems_add(reader->problems, pointer, "%s",
+                 reader->kind == OPTION_MCP ? "belongs to HTTP providers and their tools; this one is an MCP server"
+                                            : "belongs to MCP servers and their tools; this one is an HTTP provider");
 }
 
 #define SECTION_OPTIONS_MAX 64
@@ -593,14 +674,18 @@ static void refuse_unknown(const struct options_reader *reader, const struct opt
                            const char *pointer)
 {
     const char *names[SECTION_OPTIONS_MAX];
+    size_t count = 0;
     assert(section->count <= SECTION_OPTIONS_MAX);
     struct buf list;
     buf_init(&list, 0);
     for (size_t i = 0; i < section->count; i++) {
-        names[i] = section->options[i].name;
-        buf_printf(&list, "%s%s", i ? ", " : "", names[i]);
+        if (!is_of_kind(&section->options[i], reader->kind))
+            continue;
+        names[count] = section->options[i].name;
+        buf_printf(&list, "%s%s", count ? ", " : "", names[count]);
+        count++;
     }
-    const char *nearest = options_nearest(name, names, section->count);
+    const char *nearest = options_nearest(name, names, count);
     const char *at = options_pointer(reader->arena, pointer, name);
     int shown = name.n > 60 ? 60 : (int)name.n;
     if (nearest)
@@ -616,7 +701,8 @@ static void require(const struct options_reader *reader, const struct option_sec
 {
     for (size_t i = 0; i < section->count; i++) {
         const struct option *option = &section->options[i];
-        if (!option->required || (value && json_get(value, option->name)))
+        bool wanted = option->required && !reader->partial && is_of_kind(option, reader->kind);
+        if (!wanted || (value && json_get(value, option->name)))
             continue;
         struct buf buf;
         buf_init(&buf, 0);
@@ -631,7 +717,8 @@ void options_read(const struct options_reader *reader, const struct option_secti
                   const char *pointer, void *target)
 {
     for (size_t i = 0; i < section->count; i++)
-        store_fallback(reader, &section->options[i], target);
+        if (is_of_kind(&section->options[i], reader->kind))
+            store_fallback(reader, &section->options[i], target);
     if (value && value->type != JSON_OBJECT) {
         struct buf buf;
         buf_init(&buf, 0);
@@ -643,9 +730,11 @@ void options_read(const struct options_reader *reader, const struct option_secti
     require(reader, section, value, pointer);
     for (uint32_t i = 0; value && i < value->count; i++) {
         const struct json_member *member = &value->members[i];
-        const struct option *option = find_option(section, member->name);
+        const struct option *option = find_option(reader, section, member->name);
         if (!option)
             refuse_unknown(reader, section, member->name, pointer);
+        else if (!is_of_kind(option, reader->kind))
+            refuse_kind(reader, options_pointer(reader->arena, pointer, member->name));
         else
             read_value(reader, option, &member->value, options_pointer(reader->arena, pointer, member->name), target);
     }

@@ -119,6 +119,15 @@ static void write_string_list(struct json_out *out, const char *pattern)
     json_out_end_object(out);
 }
 
+static void write_text_list(struct json_out *out)
+{
+    write_type(out, "array");
+    json_out_name(out, "items");
+    json_out_object(out);
+    write_text_type(out);
+    json_out_end_object(out);
+}
+
 static void write_alternative(struct json_out *out, const char *type, const char *pattern)
 {
     json_out_object(out);
@@ -167,12 +176,18 @@ static void write_value_schema(struct json_out *out, const struct option *option
 {
     switch (option->type) {
     case OPTION_TEXT:
+        if (option->may_be_empty)
+            write_type(out, "string");
+        else
+            write_text_type(out);
+        break;
     case OPTION_TEMPLATE:
     case OPTION_JQ: write_text_type(out); break;
     case OPTION_BOOL: write_type(out, "boolean"); break;
     case OPTION_INTEGER:
+    case OPTION_COUNT:
     case OPTION_DECIMAL:
-        write_type(out, option->type == OPTION_INTEGER ? "integer" : "number");
+        write_type(out, option->type == OPTION_DECIMAL ? "number" : "integer");
         json_out_member_int(out, "minimum", option->min);
         json_out_member_int(out, "maximum", option->max);
         break;
@@ -197,6 +212,22 @@ static void write_value_schema(struct json_out *out, const struct option *option
         json_out_member_int(out, "maximum", option->max);
         json_out_end_object(out);
         json_out_end_array(out);
+        break;
+    case OPTION_TEXTS: write_text_list(out); break;
+    case OPTION_FLAG_OR_TEXTS:
+        write_any_of_begin(out);
+        write_alternative(out, "boolean", NULL);
+        json_out_object(out);
+        write_text_list(out);
+        json_out_end_object(out);
+        json_out_end_array(out);
+        break;
+    case OPTION_CLASSES:
+        write_type(out, "object");
+        json_out_name(out, "additionalProperties");
+        json_out_object(out);
+        write_enum(out, option);
+        json_out_end_object(out);
         break;
     case OPTION_CHOICE: write_enum(out, option); break;
     case OPTION_CHOICES:
@@ -242,11 +273,13 @@ static void write_value_schema(struct json_out *out, const struct option *option
         json_out_end_array(out);
         break;
     case OPTION_SCHEMA:
+    case OPTION_OBJECT:
     case OPTION_NORMALIZERS: write_type(out, "object"); break;
+    case OPTION_LIST: write_type(out, "array"); break;
     case OPTION_MESSAGES: write_messages(out); break;
     case OPTION_SECTION: write_section_body(out, option->section); break;
     case OPTION_MAP:
-        write_mapping(out, NAME_PATTERN);
+        write_mapping(out, option->section->free_names ? NULL : NAME_PATTERN);
         json_out_name(out, "additionalProperties");
         json_out_object(out);
         write_section_body(out, option->section);
@@ -262,6 +295,7 @@ static void write_default(struct json_out *out, const struct option *option)
     switch (option->type) {
     case OPTION_BOOL:
     case OPTION_INTEGER:
+    case OPTION_COUNT:
     case OPTION_DECIMAL:
         json_out_name(out, "default");
         json_out_raw(out, str_of(option->fallback));
@@ -273,6 +307,11 @@ static void write_default(struct json_out *out, const struct option *option)
     case OPTION_POINTER:
     case OPTION_TEMPLATE:
     case OPTION_JQ: json_out_member_text(out, "default", option->fallback); break;
+    case OPTION_TEXTS:
+    case OPTION_FLAG_OR_TEXTS:
+    case OPTION_CLASSES:
+    case OPTION_OBJECT:
+    case OPTION_LIST:
     case OPTION_CHOICES:
     case OPTION_DURATIONS:
     case OPTION_POINTERS:
@@ -292,35 +331,118 @@ static void write_default(struct json_out *out, const struct option *option)
     }
 }
 
-static void write_section_body(struct json_out *out, const struct option_section *section)
+static void write_option(struct json_out *out, const struct option *option)
 {
-    write_type(out, "object");
+    json_out_object(out);
+    json_out_member_text(out, "description", option->text);
+    write_value_schema(out, option);
+    write_default(out, option);
+    json_out_end_object(out);
+}
+
+/* The option of the same name for the other kind of provider, at or behind `from`; NULL = none. */
+static const struct option *namesake(const struct option_section *section, const struct option *option, size_t from)
+{
+    for (size_t i = from; i < section->count; i++)
+        if (&section->options[i] != option && strcmp(section->options[i].name, option->name) == 0)
+            return &section->options[i];
+    return NULL;
+}
+
+static void write_properties(struct json_out *out, const struct option_section *section)
+{
     json_out_name(out, "properties");
     json_out_object(out);
     for (size_t i = 0; i < section->count; i++) {
-        const struct option *option = &section->options[i];
+        const struct option *option = &section->options[i], *other = namesake(section, option, 0);
+        if (other && other < option)
+            continue;
         json_out_name(out, option->name);
-        json_out_object(out);
-        json_out_member_text(out, "description", option->text);
-        write_value_schema(out, option);
-        write_default(out, option);
-        json_out_end_object(out);
+        if (other) {
+            json_out_object(out);
+            write_any_of_begin(out);
+            write_option(out, option);
+            write_option(out, other);
+            json_out_end_array(out);
+            json_out_end_object(out);
+        } else {
+            write_option(out, option);
+        }
     }
     json_out_end_object(out);
+}
+
+/* What a section of this kind must have; `imported`: including what an import could fill in. */
+static void write_required(struct json_out *out, const struct option_section *section, enum option_kind kind,
+                           bool imported)
+{
     bool any = false;
     for (size_t i = 0; i < section->count; i++) {
-        if (!section->options[i].required)
+        const struct option *option = &section->options[i];
+        bool wanted = option->required && (option->kind == OPTION_ANY_KIND || option->kind == kind);
+        if (!wanted || (option->imported && !imported))
             continue;
         if (!any) {
             json_out_name(out, "required");
             json_out_array(out);
         }
         any = true;
-        json_out_text(out, section->options[i].name);
+        json_out_text(out, option->name);
     }
     if (any)
         json_out_end_array(out);
+}
+
+static bool requires(const struct option_section *section, enum option_kind kind)
+{
+    for (size_t i = 0; i < section->count; i++)
+        if (section->options[i].required && section->options[i].kind == kind)
+            return true;
+    return false;
+}
+
+static void write_kinds(struct json_out *out, const struct option_section *section)
+{
+    static const enum option_kind kinds[] = {OPTION_HTTP, OPTION_MCP};
+    if (!requires(section, OPTION_HTTP) || !requires(section, OPTION_MCP))
+        return;
+    write_any_of_begin(out);
+    for (size_t i = 0; i < 2; i++) {
+        json_out_object(out);
+        write_required(out, section, kinds[i], true);
+        json_out_end_object(out);
+    }
+    json_out_end_array(out);
+}
+
+static void write_section_body(struct json_out *out, const struct option_section *section)
+{
+    write_type(out, "object");
+    write_properties(out, section);
+    write_required(out, section, OPTION_ANY_KIND, false);
+    write_kinds(out, section);
     json_out_member_bool(out, "additionalProperties", false);
+}
+
+/* Without MCP servers nothing fills in what a tool leaves out. */
+static void write_http_only(struct json_out *out)
+{
+    json_out_name(out, "if");
+    json_out_raw(out,
+                 STR("{\"properties\":{\"providers\":{\"additionalProperties\":{\"not\":{\"required\":[\"mcp\"]}}}}}"));
+    json_out_name(out, "then");
+    json_out_object(out);
+    json_out_name(out, "properties");
+    json_out_object(out);
+    json_out_name(out, "tools");
+    json_out_object(out);
+    json_out_name(out, "additionalProperties");
+    json_out_object(out);
+    write_required(out, &config_tool_section, OPTION_HTTP, true);
+    json_out_end_object(out);
+    json_out_end_object(out);
+    json_out_end_object(out);
+    json_out_end_object(out);
 }
 
 void options_write_schema(struct buf *out)
@@ -333,6 +455,7 @@ void options_write_schema(struct buf *out)
     json_out_member_text(&writer, "$schema", "https://json-schema.org/draft/2020-12/schema");
     json_out_member_text(&writer, "title", "onced registry file");
     write_section_body(&writer, &config_file);
+    write_http_only(&writer);
     json_out_end_object(&writer);
 
     struct arena arena;
@@ -372,7 +495,9 @@ static void write_type_cell(struct buf *out, const struct option *option)
 
 static void write_default_cell(struct buf *out, const struct option *option)
 {
-    if (option->required) {
+    if (option->required && option->imported) {
+        buf_add_text(out, "required; an import fills it in");
+    } else if (option->required) {
         buf_add_text(out, "required");
     } else if (option->by_class[0]) {
         for (unsigned i = 0; i < 5; i++) {
@@ -396,7 +521,7 @@ static void write_section_page(struct buf *out, const struct option_section *sec
         write_type_cell(out, option);
         buf_add_text(out, " | ");
         write_default_cell(out, option);
-        buf_add_text(out, " | ");
+        buf_add_text(out, option->kind == OPTION_HTTP ? " | HTTP: " : option->kind == OPTION_MCP ? " | MCP: " : " | ");
         write_cell(out, option->text);
         buf_add_text(out, " |\n");
     }

@@ -22,7 +22,7 @@ static bool find_class(const struct json *section, enum tool_class *class)
 static const struct loaded_provider *find_provider(const struct loader *loader, const struct json *section,
                                                    const char *pointer)
 {
-    struct str name = json_get_text(section, "provider");
+    struct str name = json_get_text(section, "provider"); /* none when section is no mapping */
     if (!name.p || name.n == 0)
         return NULL; /* told by the option table */
     const struct loaded *loaded = loader->loaded;
@@ -56,17 +56,34 @@ static const struct provider *assumed_provider(struct arena *arena)
 static const struct http_provider *assumed_http(const struct loader *loader)
 {
     struct loaded *loaded = loader->loaded;
-    if (!loaded->assumed) {
+    if (!loaded->assumed_http) {
         struct arena *arena = &loaded->arena;
         struct problems none;
-        struct provider core;
+        struct provider core = {0};
         struct json *section = json_object(arena);
         json_set(arena, section, STR("base_url"), json_string(STR("http://localhost")));
         problems_init(&none, arena);
-        loaded->assumed = http_provider_new(section, "", &core, &none);
-        assert(loaded->assumed);
+        loaded->assumed_http = http_provider_new(section, "", &core, &none);
+        assert(loaded->assumed_http);
     }
-    return loaded->assumed;
+    return loaded->assumed_http;
+}
+
+static const struct mcp_provider *assumed_mcp(const struct loader *loader)
+{
+    struct loaded *loaded = loader->loaded;
+    if (!loaded->assumed_mcp) {
+        struct arena *arena = &loaded->arena;
+        struct problems none;
+        struct provider core = {0};
+        struct json *section = json_object(arena), *mcp = json_object(arena);
+        json_set(arena, mcp, STR("url"), json_string(STR("http://localhost")));
+        json_set(arena, section, STR("mcp"), *mcp);
+        problems_init(&none, arena);
+        loaded->assumed_mcp = mcp_provider_new(section, "", &core, &none);
+        assert(loaded->assumed_mcp);
+    }
+    return loaded->assumed_mcp;
 }
 
 static void read_key(const struct loader *loader, const struct json *section, const char *pointer,
@@ -136,6 +153,33 @@ static void read_messages(const struct loader *loader, const struct json *sectio
     tool->message_count = count;
 }
 
+static enum option_kind tool_kind(const struct loaded_provider *provider, const struct json *section)
+{
+    if (provider)
+        return provider->core.kind == PROVIDER_MCP ? OPTION_MCP : OPTION_HTTP;
+    return section->type == JSON_OBJECT && json_get(section, "mcp") ? OPTION_MCP : OPTION_HTTP;
+}
+
+static void compile_http(const struct loader *loader, const struct json *section, const char *pointer,
+                         const struct loaded_provider *provider, struct loaded_tool *out)
+{
+    const struct http_provider *http = provider && provider->http ? provider->http : assumed_http(loader);
+    out->http = http_tool_new(section, pointer, http, &out->core, loader->problems);
+    out->core.adapter_tool = out->http;
+    if (out->http)
+        out->core.has_lookup = http_tool_has_lookup(out->http);
+}
+
+static void compile_mcp(const struct loader *loader, const struct json *section, const char *pointer,
+                        const struct loaded_provider *provider, struct loaded_tool *out)
+{
+    const struct mcp_provider *mcp = provider && provider->mcp ? provider->mcp : assumed_mcp(loader);
+    out->mcp = mcp_tool_new(section, pointer, mcp, &out->core, loader->problems);
+    out->core.adapter_tool = out->mcp;
+    if (out->mcp)
+        out->core.has_lookup = mcp_tool_has_lookup(out->mcp);
+}
+
 void config_tool_read(const struct loader *loader, struct str name, const struct json *section, const char *pointer,
                       struct loaded_tool *out)
 {
@@ -147,7 +191,10 @@ void config_tool_read(const struct loader *loader, struct str name, const struct
     size_t start = problems->count;
     enum tool_class class;
     bool classified = find_class(section, &class);
-    struct options_reader reader = {arena, problems, class};
+    const struct loaded_provider *provider = find_provider(loader, section, pointer);
+    enum option_kind kind = tool_kind(provider, section);
+    struct options_reader reader = {arena, problems, class, kind, false};
+    out->section = section;
     options_read(&reader, &config_tool_section, section, pointer, &out->core);
     out->core.name = arena_copy_str(arena, name);
     out->core.class = class;
@@ -158,17 +205,14 @@ void config_tool_read(const struct loader *loader, struct str name, const struct
     read_schema(loader, section, pointer, out);
     read_messages(loader, section, &out->core);
     config_names_check(loader, section, pointer, &out->core);
-    const struct loaded_provider *provider = find_provider(loader, section, pointer);
     out->core.provider = provider ? &provider->core : assumed_provider(arena);
     size_t from = problems->count;
-    if (json_get(section, "request")) {
-        const struct http_provider *http = provider && provider->http ? provider->http : assumed_http(loader);
-        out->http = http_tool_new(section, pointer, http, &out->core, problems);
-        config_drop_repeated(problems, start, from);
-    }
-    out->core.adapter_tool = out->http;
-    const struct json *lookup = json_get(section, "lookup");
-    out->core.has_lookup = out->http ? http_tool_has_lookup(out->http) : lookup != NULL;
+    out->core.has_lookup = json_get(section, "lookup") != NULL;
+    if (kind == OPTION_MCP)
+        compile_mcp(loader, section, pointer, provider, out);
+    else if (json_get(section, "request"))
+        compile_http(loader, section, pointer, provider, out);
+    config_drop_repeated(problems, start, from);
     if (classified)
         config_tool_check(loader, section, pointer, out);
 }
