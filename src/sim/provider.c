@@ -19,6 +19,7 @@ struct effect {
     int64_t visible_ms;    /* look-ups show it from then on */
     int64_t done_ms;       /* accepted first: worked on until then */
     bool failed;           /* ended badly there: something is to be seen, the effect did not happen */
+    bool made;             /* the checker knows of it */
     enum sim_fault excuse; /* SIM_FAULT_COUNT, or the fault that made it a further one */
 };
 
@@ -120,8 +121,11 @@ bool provider_repeats_are_harmless(const struct tool *tool)
 
 /* ---- effects ---- */
 
-static void seen(struct sim *sim, const struct message *message, const struct effect *effect)
+static void seen(struct sim *sim, const struct message *message, struct effect *effect)
 {
+    if (effect->made)
+        return;
+    effect->made = true;
     sim_mix(sim, (uint64_t)message->intent << 8 | 0xef);
     checker_effect(sim, message, effect->external_id, effect->excuse);
 }
@@ -204,20 +208,31 @@ static void make_effect(struct sim *sim, struct record *record, const struct mes
     seen(sim, message, effect);
 }
 
+/* What was accepted has happened. */
+static void finish(struct sim *sim, struct record *record, const struct message *message, struct effect *effect)
+{
+    if (effect->made)
+        return;
+    effect->failed = false;
+    if (effect->done_ms > sim->now_ms)
+        effect->done_ms = sim->now_ms;
+    fill_object(&record->stored, effect->external_id);
+    record->stored.outcome = OUTCOME_SUCCESS;
+    record->stored.http_status = 200;
+    seen(sim, message, effect);
+}
+
 static void run_work(struct sim *sim, struct sim_event *event)
 {
     struct work *work = (struct work *)((char *)event - offsetof(struct work, event));
     bool makes = work->effect == EFFECTS_MAX;
     if (makes && work->record->effect_count > 0 && harmless_by_nature(work->message.tool)) {
-        /* a repeat was quicker: things are as they should be */
+        /* a repeat was quicker; where it was only accepted so far, this request makes things as they should be */
+        finish(sim, work->record, &work->message, &work->record->effects[0]);
     } else if (makes) {
         make_effect(sim, work->record, &work->message, work->external_id, sim->now_ms, work->excuse);
     } else if (!work->record->effects[work->effect].failed) {
-        struct effect *effect = &work->record->effects[work->effect];
-        fill_object(&work->record->stored, effect->external_id);
-        work->record->stored.outcome = OUTCOME_SUCCESS;
-        work->record->stored.http_status = 200;
-        seen(sim, &work->message, effect);
+        finish(sim, work->record, &work->message, &work->record->effects[work->effect]);
     }
     work->next = sim->providers->spare;
     sim->providers->spare = work;
