@@ -51,19 +51,30 @@ void mcp_door_free(struct mcp_door *door);
 
 /* ---- the stream transport: newline-delimited messages ---- */
 
-/* One client on a pair of descriptors (stdin and stdout of `onced mcp`). ended is called once when the client closed
- * its side and every answer was written, or when writing fails. The descriptors are not closed. */
+/* One client on a pair of descriptors (stdin and stdout of `onced mcp`). ended is called once, from the loop, when the
+ * client closed its side and every answer was written, when writing fails, or when its session was ended; the stream is
+ * gone then. The descriptors are not closed; they are non-blocking meanwhile. SIGPIPE must be ignored. */
 struct mcp_stream;
 enum err_code mcp_stream_open(struct mcp_door *door, int in, int out, void (*ended)(void *user), void *user,
                               struct mcp_stream **stream, struct err *err);
+/* Reads nothing more; ended is called as soon as what was asked before is answered. */
+void mcp_stream_finish(struct mcp_stream *stream);
+/* Ends it at once (its memory goes with the loop's next turn); ended is not called. NULL is fine. */
 void mcp_stream_close(struct mcp_stream *stream);
 
 /* A Unix socket (mode 0600) at path, each connection one client: how `onced mcp` reaches the process that has the
- * ledger. A dead socket file is replaced. */
+ * ledger. A dead socket file is replaced, a live one is refused (ERR_CONFLICT). */
 struct mcp_listener_socket;
+#define MCP_SOCKET_CLIENTS_MAX 256
 enum err_code mcp_socket_listen(struct mcp_door *door, const char *path, struct mcp_listener_socket **out,
                                 struct err *err);
-void mcp_socket_close(struct mcp_listener_socket *listener); /* removes the file, ends the connections */
+size_t mcp_socket_clients(const struct mcp_listener_socket *listener);
+/* left: a client has gone. */
+void mcp_socket_on_left(struct mcp_listener_socket *listener, void (*left)(void *user), void *user);
+/* Removes the file and takes nobody new; what clients have asked is answered, what they say from now on is not read:
+ * they find it unanswered and say it to the next owner. */
+void mcp_socket_stop(struct mcp_listener_socket *listener);
+void mcp_socket_close(struct mcp_listener_socket *listener); /* the same, and ends the connections; NULL is fine */
 /* The path of a ledger's socket: LEDGER + ".mcp". */
 #define MCP_SOCKET_SUFFIX ".mcp"
 
