@@ -260,19 +260,19 @@ static void write_annotations(const struct tool *tool, struct json_out *out)
     }
 }
 
-void mcp_write_tool(struct arena *arena, const struct tool *tool, const struct mcp_settings *settings,
-                    const char *version, struct json_out *out)
+void mcp_write_tool(struct arena *arena, const struct mcp_door *door, const struct tool *tool, const char *version,
+                    struct json_out *out)
 {
     json_out_object(out);
     json_out_member_text(out, "name", tool->name);
     json_out_member_text(out, "title", tool->title);
     json_out_member_text(out, "description", tool->description);
     write_input_schema(arena, tool, out);
-    write_output_schema(arena, tool, settings, version, out);
+    write_output_schema(arena, tool, &door->settings, version, out);
     write_annotations(tool, out);
     if (tool->icons_json)
         json_out_name(out, "icons"), json_out_value(out, tool->icons_json);
-    if (settings->tasks && strcmp(version, "2025-11-25") == 0 && tool_is_write(tool) && !tool->forwarded) {
+    if (strcmp(version, MCP_LEGACY_VERSION) == 0 && mcp_task_possible(door, tool)) {
         json_out_name(out, "execution"), json_out_object(out);
         json_out_member_text(out, "taskSupport", "optional");
         json_out_end_object(out);
@@ -342,7 +342,7 @@ static size_t write_page(struct mcp_request *request, const struct registry *reg
         const struct tool *tool = registry_tool_at(registry, at);
         if (!visible(request, registry, tool))
             continue;
-        mcp_write_tool(&request->arena, tool, &request->session->door->settings, request->version, out);
+        mcp_write_tool(&request->arena, request->session->door, tool, request->version, out);
         count++;
     }
     return at;

@@ -5,6 +5,7 @@
 #include "base/digest.h"
 #include "base/map.h"
 #include "door/mcp.h"
+#include "door/mcp_seen.h"
 #include "door/shape.h"
 
 /* Error codes of MCP (2026-07-28) beyond those of JSON-RPC. */
@@ -102,7 +103,6 @@ struct mcp_session {
     bool counted, ending;          /* in mcp_door.session_count; mcp_session_end is at work */
     struct mcp_forward *forward;   /* mcp_forward.c: links, subscriptions, questions */
     struct mcp_calls *calls;       /* mcp_call.c: what the session called last, per tool */
-    struct mcp_task_watch *tasks;  /* mcp_task.c: whose end the client is to be told */
     struct mcp_outgoing *outgoing; /* mcp_ask.c: our requests to the client that wait for its answer */
 };
 
@@ -149,6 +149,7 @@ struct mcp_request {
     const char *key;         /* of session->by_id; NULL = not in it */
     struct digest digest;    /* legacy: of method and params */
     bool listed, remembered; /* in session->requests; legacy: its answer is kept */
+    struct mcp_delivery delivery;
 };
 
 /* One message from a client. sink: where the answer goes if it is a request; NULL only for what certainly is none.
@@ -184,12 +185,7 @@ void mcp_reply_error_status(struct mcp_request *request, int http_status, int64_
                             const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* Right before mcp_reply, when the answer tells a terminal operation to its own principal: see mcp_sink_ops.delivers.
  */
-static inline void mcp_request_set_delivery(struct mcp_request *request, const struct operation *op)
-{
-    for (struct mcp_sink *sink = request->sink; sink; sink = sink->older)
-        if (sink->ops->delivers)
-            sink->ops->delivers(sink, op);
-}
+void mcp_request_set_delivery(struct mcp_request *request, const struct operation *op);
 /* Notification on the request's stream, before its answer. params is a JSON object. */
 void mcp_notify(struct mcp_request *request, const char *method, struct str params);
 /* Progress in the client's token; nothing when it wants none. progress and total are JSON numbers, message is plain
@@ -244,14 +240,14 @@ void mcp_write_capabilities(struct mcp_door *door, enum mcp_era era, struct json
 /* {"name", "title", "version"} of onced, for serverInfo and _meta. */
 void mcp_write_server_info(struct json_out *out);
 
-/* ---- mcp_list.c, pure: what is published of a tool ---- */
+/* ---- mcp_list.c: what is published of a tool ---- */
 
 /* Whether an argument of this name ("repeat_of", "distinct_from") is onced's and not the tool's: writes only, and only
  * if their own schema has none of that name. It is taken out of each call, and published where that is safe. */
 bool mcp_adds_argument(const struct tool *tool, const char *name);
 /* One member of tools/list for a protocol revision ("2025-11-25", …). arena: for what must be worked out. */
-void mcp_write_tool(struct arena *arena, const struct tool *tool, const struct mcp_settings *settings,
-                    const char *version, struct json_out *out);
+void mcp_write_tool(struct arena *arena, const struct mcp_door *door, const struct tool *tool, const char *version,
+                    struct json_out *out);
 /* JSON Schema of structuredContent in onced's own shape (settings.output_schema). */
 extern const char mcp_result_schema[];
 #define MCP_LIST_PAGE 500 /* tools per page of tools/list */
@@ -335,6 +331,8 @@ const char *mcp_last_operation(const struct mcp_session *session, const char *to
 void mcp_calls_end(struct mcp_session *session);
 /* mcp_task.c: mcp_session_end tells it. Nobody is told any more how the session's tasks end. */
 void mcp_tasks_session_ended(struct mcp_session *session);
+/* mcp_task.c: mcp_door_close tells it. */
+void mcp_tasks_close(struct mcp_door *door);
 
 /* mcp_task.c: whether calls of this tool may be answered as tasks (execution.taskSupport "optional"). */
 bool mcp_task_possible(const struct mcp_door *door, const struct tool *tool);
@@ -354,6 +352,8 @@ struct mcp_door {
     uv_timer_t *timer;    /* ends idle sessions */
     uint64_t next_number; /* of sessions and calls */
     bool closing;
+    struct mcp_task_watch *tasks; /* mcp_task.c: whose end clients are told */
+    size_t task_count;
     struct passing *passing; /* mcp_forward.c: what belongs to no session; NULL until needed */
 };
 

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "door/mcp_parts.h"
-#include "door/mcp_seen.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -275,13 +274,32 @@ struct mcp_request *mcp_request_by_number(struct mcp_door *door, uint64_t sessio
 
 /* ---- answers ---- */
 
+static void tell_delivery(struct mcp_request *request)
+{
+    struct operation op = {.key_source = request->delivery.key_source, .state = request->delivery.state};
+    memcpy(op.id, request->delivery.operation, sizeof op.id);
+    for (struct mcp_sink *sink = request->sink; sink; sink = sink->older)
+        if (sink->ops->delivers)
+            sink->ops->delivers(sink, &op);
+}
+
+void mcp_request_set_delivery(struct mcp_request *request, const struct operation *op)
+{
+    if (op->delivered || !op->id[0])
+        return;
+    request->delivery.key_source = op->key_source;
+    request->delivery.state = op->state;
+    memcpy(request->delivery.operation, op->id, sizeof op->id);
+    tell_delivery(request);
+}
+
 void mcp_reply(struct mcp_request *request, struct str result)
 {
     struct buf text;
     buf_init(&text, 0);
     rpc_write_result(&text, request->message.id, result);
     if (request->remembered)
-        mcp_seen_answered(request->session->seen, request->key, buf_str(&text));
+        mcp_seen_answered(request->session->seen, request->key, buf_str(&text), &request->delivery);
     finish(request, buf_str(&text), 200);
     buf_release(&text);
 }
@@ -539,12 +557,14 @@ static void meet(struct mcp_request *request, struct mcp_request *other)
 static bool seen_before(struct mcp_request *request)
 {
     struct str answer;
-    switch (mcp_seen_note(request->session->seen, request->key, &request->digest, &answer)) {
+    switch (mcp_seen_note(request->session->seen, request->key, &request->digest, &answer, &request->delivery)) {
     case MCP_SEEN_NEVER: return false;
     case MCP_SEEN_SAME:
         if (!answer.p)
             return false;
         answer = arena_str(&request->arena, answer);
+        if (request->delivery.operation[0])
+            tell_delivery(request);
         finish(request, answer, 200);
         return true;
     case MCP_SEEN_DIFFERENT: refuse_id(request, "was used in this session for another request"); return true;

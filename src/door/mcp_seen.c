@@ -10,6 +10,7 @@ struct entry {
     struct digest digest;
     char *answer; /* NULL = not kept */
     size_t answer_bytes;
+    struct mcp_delivery delivery;
     char id[];
 };
 
@@ -73,7 +74,8 @@ static void add(struct mcp_seen *seen, const char *id, const struct digest *dige
     map_put(&seen->by_id, entry->id, entry);
 }
 
-enum mcp_seen_as mcp_seen_note(struct mcp_seen *seen, const char *id, const struct digest *digest, struct str *answer)
+enum mcp_seen_as mcp_seen_note(struct mcp_seen *seen, const char *id, const struct digest *digest, struct str *answer,
+                               struct mcp_delivery *delivery)
 {
     struct entry *entry = map_get(&seen->by_id, id);
     *answer = STR_NONE;
@@ -83,12 +85,14 @@ enum mcp_seen_as mcp_seen_note(struct mcp_seen *seen, const char *id, const stru
     }
     if (!digest_equal(&entry->digest, digest))
         return MCP_SEEN_DIFFERENT;
-    if (entry->answer)
+    if (entry->answer) {
         *answer = (struct str){entry->answer, entry->answer_bytes};
+        *delivery = entry->delivery;
+    }
     return MCP_SEEN_SAME;
 }
 
-void mcp_seen_answered(struct mcp_seen *seen, const char *id, struct str answer)
+void mcp_seen_answered(struct mcp_seen *seen, const char *id, struct str answer, const struct mcp_delivery *delivery)
 {
     struct entry *entry = map_get(&seen->by_id, id);
     if (!entry || answer.n == 0 || answer.n > MCP_SEEN_ANSWER_BYTES)
@@ -98,5 +102,6 @@ void mcp_seen_answered(struct mcp_seen *seen, const char *id, struct str answer)
         drop_answer(seen, old);
     entry->answer = mem_copy_bytes(answer.p, answer.n);
     entry->answer_bytes = answer.n;
+    entry->delivery = *delivery;
     seen->bytes += answer.n;
 }

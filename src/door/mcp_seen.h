@@ -5,10 +5,18 @@
 #define DOOR_MCP_SEEN_H
 
 #include "base/digest.h"
+#include "core/operation.h"
 
 #define MCP_SEEN_IDS_MAX      256
 #define MCP_SEEN_ANSWER_BYTES ((size_t)16 * 1024)  /* longer answers are not kept */
 #define MCP_SEEN_BYTES_MAX    ((size_t)128 * 1024) /* of all answers together */
+
+/* The operation whose outcome an answer tells, for engine_delivered. */
+struct mcp_delivery {
+    char operation[OPERATION_ID_SIZE]; /* "" = none */
+    enum key_source key_source;
+    enum state state;
+};
 
 struct mcp_seen;
 
@@ -21,8 +29,9 @@ enum mcp_seen_as {
     MCP_SEEN_DIFFERENT
 };
 /* *answer is valid until the next call. */
-enum mcp_seen_as mcp_seen_note(struct mcp_seen *seen, const char *id, const struct digest *digest, struct str *answer);
+enum mcp_seen_as mcp_seen_note(struct mcp_seen *seen, const char *id, const struct digest *digest, struct str *answer,
+                               struct mcp_delivery *delivery);
 /* Keeps the answer to a noted id, as long as there is room. */
-void mcp_seen_answered(struct mcp_seen *seen, const char *id, struct str answer);
+void mcp_seen_answered(struct mcp_seen *seen, const char *id, struct str answer, const struct mcp_delivery *delivery);
 
 #endif

@@ -1,7 +1,6 @@
 /* The door and its sessions: who is connected, what onced says of itself, and when a session ends. */
 #include "base/mem.h"
 #include "door/mcp_parts.h"
-#include "door/mcp_seen.h"
 
 #include <assert.h>
 #include <inttypes.h>
