@@ -99,7 +99,7 @@ static bool take_key_header(struct reading *reading, const char **out, const cha
 static bool read_key(struct reading *reading, struct call *call)
 {
     static const char *const names[] = {MCP_META_KEY, "idempotencyKey", "idempotency_key", "idempotency-key"};
-    const char *from = NULL;
+    const char *from = "";
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (!take_meta(reading, reading->meta, names[i], meta_place(reading, names[i]), OPERATION_KEY_BYTES_MAX,
                        &call->idempotency_key, &from))
@@ -138,7 +138,7 @@ static bool read_coordinates(struct reading *reading, struct call *call)
         {MCP_META_WORKFLOW, &call->workflow, STR_NONE, NULL},
     };
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        const char *from = NULL;
+        const char *from = "";
         if (!take_meta(reading, reading->meta, places[i].name, meta_place(reading, places[i].name),
                        CALL_COORDINATE_BYTES_MAX, places[i].out, &from) ||
             !take_header(reading, places[i].header, places[i].header_name, places[i].out, &from))
@@ -334,7 +334,7 @@ static bool read_intent(struct reading *reading, const struct tool *tool, struct
     const char *repeat = mcp_adds_argument(tool, MCP_ARGUMENT_REPEAT) ? MCP_ARGUMENT_REPEAT : NULL;
     const char *distinct = mcp_adds_argument(tool, MCP_ARGUMENT_DISTINCT) ? MCP_ARGUMENT_DISTINCT : NULL;
     const struct json *arguments = call->arguments;
-    const char *from = NULL;
+    const char *from = "";
     if (!take_repeat(reading, json_get(reading->meta, MCP_META_REPEAT), meta_place(reading, MCP_META_REPEAT), NULL,
                      call, &from) ||
         !take_distinct(reading, json_get(reading->meta, MCP_META_DISTINCT), meta_place(reading, MCP_META_DISTINCT),

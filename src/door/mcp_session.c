@@ -223,6 +223,7 @@ void mcp_door_close(struct mcp_door *door)
     mcp_forward_close(door);
     while (door->sessions)
         mcp_session_end(door->sessions);
+    mcp_tasks_close(door);
     if (door->hub)
         mcp_hub_set_listener(door->hub, NULL, NULL);
     uv_close((uv_handle_t *)door->timer, free_timer);

@@ -115,18 +115,21 @@ void mcp_work_every(struct mcp_request *request, int64_t interval_ms, void (*bea
     work_of(request)->pulse = pulse;
 }
 
-/* A client takes values that grow only. A server's own progress comes through here too (mcp_forward.c) and counts in
- * its own units: ours stay below one, and mcp_progress passes on what grows. */
+/* Values may only grow, and a server behind us counts in units of its own (mcp_forward.c): once it tells progress by
+ * itself, nothing of ours comes between. */
 static void tell_progress(struct mcp_request *request)
 {
     struct mcp_work *work = work_of(request);
     const char *operation = work->waiter ? engine_waiting(work->waiter).operation : "";
-    char text[64 + OPERATION_ID_SIZE], value[32];
+    char text[64 + OPERATION_ID_SIZE], seconds[16];
+    if (request->progress_told != work->beats) {
+        mcp_work_still(request);
+        return;
+    }
     work->beats++;
-    snprintf(value, sizeof value, "0.%06u", work->beats < 999999 ? work->beats : 999999);
-    snprintf(text, sizeof text, "still under way%s%s, %u s", operation[0] ? ": " : "", operation,
-             work->beats * (PROGRESS_MS / 1000));
-    mcp_progress(request, str_of(value), STR_NONE, str_of(text));
+    snprintf(seconds, sizeof seconds, "%u", work->beats * (PROGRESS_MS / 1000));
+    snprintf(text, sizeof text, "still under way%s%s after %s s", operation[0] ? ": " : "", operation, seconds);
+    mcp_progress(request, str_of(seconds), STR_NONE, str_of(text));
 }
 
 void mcp_work_progress(struct mcp_request *request)
@@ -137,7 +140,7 @@ void mcp_work_progress(struct mcp_request *request)
 
 /* ---- the request ---- */
 
-static void let_go(struct mcp_request *request)
+void mcp_work_release(struct mcp_request *request)
 {
     struct mcp_work *work = work_of(request);
     mcp_work_still(request);
@@ -151,7 +154,7 @@ void mcp_work_begin(struct mcp_request *request, struct mcp_work *work, void (*c
 {
     *work = (struct mcp_work){0};
     request->user = work;
-    request->release = let_go;
+    request->release = mcp_work_release;
     request->cancel = cancel;
 }
 
@@ -238,8 +241,8 @@ const struct tool *mcp_find_tool(struct mcp_request *request, struct str name)
     }
     struct str shown = {name.p, name.n < 100 ? name.n : 100};
     if (nearest.name)
-        mcp_reply_error(request, RPC_INVALID_PARAMS, STR_NONE, "no tool \"%.*s\"; did you mean \"%s\"?",
-                        STR_ARG(shown), nearest.name);
+        mcp_reply_error(request, RPC_INVALID_PARAMS, STR_NONE, "no tool \"%.*s\"; did you mean \"%s\"?", STR_ARG(shown),
+                        nearest.name);
     else
         mcp_reply_error(request, RPC_INVALID_PARAMS, STR_NONE, "no tool \"%.*s\"", STR_ARG(shown));
     return NULL;

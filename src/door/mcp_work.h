@@ -20,6 +20,9 @@ struct mcp_work {
 /* Makes work the request's. cancel may be NULL: a cancelled request is only let go of. */
 void mcp_work_begin(struct mcp_request *request, struct mcp_work *work, void (*cancel)(struct mcp_request *request));
 
+/* What mcp_work_begin makes the request's release: for those that have more to let go of. */
+void mcp_work_release(struct mcp_request *request);
+
 /* One question to the ledger at a time: fill the request that this gives (zeroed; *arena outlives the request of the
  * client, texts that the ledger is to see go there), then submit. done is called once, at once or later, unless the
  * client's request ends first; what the ledger gave is valid until the next question or until the request's end. */
@@ -42,7 +45,8 @@ struct mcp_result_view mcp_view(struct mcp_request *request, const struct operat
                                 bool own_call);
 /* Answers with a reply of the engine, as a result or as an error, and says so to the transport when it delivers the
  * outcome of an operation of this principal. */
-void mcp_answer_reply(struct mcp_request *request, const struct engine_reply *reply, const struct mcp_result_view *view);
+void mcp_answer_reply(struct mcp_request *request, const struct engine_reply *reply,
+                      const struct mcp_result_view *view);
 /* What the ledger could not tell: an error; not_found as a result that says so. */
 void mcp_answer_ledger(struct mcp_request *request, const struct ledger_request *answer);
 /* A tool of that name for this principal; NULL: answered with an error that suggests one. */
