@@ -200,6 +200,17 @@ const struct tool *rest_tool(struct exchange *exchange, const char *name)
     return registry_find(engine_registry(exchange->engine), str_of(name));
 }
 
+bool rest_may_use(struct exchange *exchange, const struct tool *tool)
+{
+    if (registry_allows(engine_registry(exchange->engine), exchange->caller.principal, tool))
+        return true;
+    rest_refuse(exchange, PROBLEM_FORBIDDEN,
+                arena_printf(&exchange->arena,
+                             "principal \"%.128s\" may not use tool \"%s\" (principals in the registry file)",
+                             exchange->caller.principal, tool->name));
+    return false;
+}
+
 struct shape_view rest_view(struct exchange *exchange, const struct operation *op, const struct tool *tool)
 {
     bool privileged = rest_privileged(exchange);
@@ -359,7 +370,8 @@ void rest_no_tool(struct exchange *exchange, const char *name)
     struct registry *registry = engine_registry(exchange->engine);
     struct suggestion nearest = suggestion_for(str_of(name));
     for (size_t i = 0; i < registry_tool_count(registry); i++)
-        suggestion_offer(&nearest, registry_tool_at(registry, i)->name);
+        if (registry_allows(registry, exchange->caller.principal, registry_tool_at(registry, i)))
+            suggestion_offer(&nearest, registry_tool_at(registry, i)->name);
     rest_refuse(exchange, PROBLEM_NO_SUCH_TOOL,
                 nearest.name
                     ? arena_printf(&exchange->arena, "no tool \"%.100s\"; did you mean \"%s\"?", name, nearest.name)

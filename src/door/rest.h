@@ -57,6 +57,8 @@ bool rest_query_int(struct exchange *exchange, const char *name, int64_t min, in
 struct shape_view rest_view(struct exchange *exchange, const struct operation *op, const struct tool *tool);
 void rest_no_tool(struct exchange *exchange, const char *name); /* 404, with a suggestion */
 const struct tool *rest_tool(struct exchange *exchange, const char *name);
+/* Whether the registry lets the caller's principal use the tool; else the exchange is refused (403). */
+bool rest_may_use(struct exchange *exchange, const struct tool *tool);
 /* Answers with an operation: 200, 201 or 202 with the headers that go with it. */
 void rest_send_operation(struct exchange *exchange, const struct operation *op, const struct tool *tool,
                          const struct shape_view *view);

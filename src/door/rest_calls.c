@@ -46,6 +46,9 @@ void rest_call(struct exchange *exchange)
         rest_problem(exchange, &problem);
         return;
     }
+    const struct tool *tool = rest_tool(exchange, call->tool);
+    if (tool && !rest_may_use(exchange, tool))
+        return;
     call->call.tenant = exchange->caller.tenant;
     call->call.principal = exchange->caller.principal;
     exchange->user = (void *)(uintptr_t)call->tool;

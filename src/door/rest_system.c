@@ -190,7 +190,8 @@ void rest_tools(struct exchange *exchange)
     json_out_name(&out, "tools");
     json_out_array(&out);
     for (size_t i = 0; i < registry_tool_count(registry); i++)
-        write_tool(&out, registry_tool_at(registry, i));
+        if (registry_allows(registry, exchange->caller.principal, registry_tool_at(registry, i)))
+            write_tool(&out, registry_tool_at(registry, i));
     json_out_end_array(&out);
     json_out_member_text(&out, "policy_version", registry_policy_version(registry));
     json_out_end_object(&out);
@@ -205,6 +206,8 @@ void rest_tool_by_name(struct exchange *exchange)
         rest_no_tool(exchange, exchange->params[0]);
         return;
     }
+    if (!rest_may_use(exchange, tool))
+        return;
     json_out_init(&out, &exchange->answer);
     write_tool(&out, tool);
     exchange_send(exchange, 200);

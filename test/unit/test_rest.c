@@ -61,7 +61,10 @@ static void make_tools(struct stage *stage)
     stage->shared.repeat = REPEAT_DENIED;
     const struct tool *tools[] = {&stage->tool, &stage->shared};
     const struct provider *providers[] = {&stage->provider};
+    static const char *const orders[] = {"order.*"};
+    static const struct registry_access access[] = {{"orders-only", orders, 1}};
     assert_int_equal(registry_new(tools, 2, providers, 1, "abcdef012345", NULL, NULL, &stage->registry, &err), 0);
+    registry_restrict(stage->registry, access, 1);
 }
 
 static void make_operation(struct operation *op, const char *id, enum state state)
@@ -1382,6 +1385,31 @@ static void test_tools(void **state)
     expect_detail(stage, "refund.create");
 }
 
+/* What the registry does not let a principal use is neither listed nor hinted at nor run. */
+static void test_principal_tools(void **state)
+{
+    struct stage *stage = *state;
+    static const char *const who = "Onced-Principal: orders-only\r\n";
+    assert_int_equal(ask(stage, "GET", "/v1/tools", who, NULL), 200);
+    expect(stage, "/tools/0/name", "order.cancel");
+    assert_null(member(stage, "/tools/1/name"));
+    ask(stage, "GET", "/v1/tools/refund.create", who, NULL);
+    expect_problem(stage, 403, "forbidden");
+    ask(stage, "GET", "/v1/tools/refund.creat", who, NULL);
+    expect_problem(stage, 404, "no_such_tool");
+    expect(stage, "/detail", "no tool \"refund.creat\"");
+    call(stage, who, "{\"tool\": \"refund.create\", \"arguments\": {}}");
+    expect_problem(stage, 403, "forbidden");
+    expect_detail(stage, "orders-only");
+    assert_int_equal(stage->engine.calls, 0);
+    assert_int_equal(ask(stage, "GET", "/v1/tools/order.cancel", who, NULL), 200);
+    static const struct err none;
+    stage->engine.reply = (struct engine_reply){.kind = REPLY_NO_TOOL, .err = &none};
+    call(stage, who, "{\"tool\": \"order.cancel\", \"arguments\": {}}");
+    assert_int_equal(stage->engine.calls, 1);
+    assert_int_equal(ask(stage, "GET", "/v1/tools/refund.create", "Onced-Principal: somebody\r\n", NULL), 200);
+}
+
 static void test_incidents(void **state)
 {
     struct stage *stage = *state;
@@ -1800,6 +1828,7 @@ int main(void)
         CASE(test_list_large),
         CASE(test_run),
         CASE(test_tools),
+        CASE(test_principal_tools),
         CASE(test_incidents),
         CASE(test_system),
         CASE(test_resolve),
