@@ -81,3 +81,41 @@ class Mcp:
         answer = self.request("tools/list")
         assert answer.status == 200, answer
         return {tool["name"]: tool for tool in answer["result"]["tools"]}
+
+
+class Legacy:
+    """One legacy session (2025-11-25) over HTTP."""
+
+    def __init__(self, port, version="2025-11-25", headers=None, timeout=20, connect=True):
+        self.client = Client(port, {"Accept": "application/json, text/event-stream", **(headers or {})}, timeout)
+        self.version = version
+        self.ids = itertools.count(0)  # as most clients do: the first is 0 in every session
+        if connect:
+            self.initialize()
+
+    def initialize(self):
+        answer = self.client.post("/mcp", {"jsonrpc": "2.0", "id": next(self.ids), "method": "initialize", "params": {
+            "protocolVersion": self.version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}})
+        assert answer.status == 200, answer
+        self.session = answer.headers["mcp-session-id"]
+        self.client.headers["Mcp-Session-Id"] = self.session
+        self.client.headers["MCP-Protocol-Version"] = self.version
+        assert self.notify("notifications/initialized").status == 202
+        return answer
+
+    def notify(self, method, params=None):
+        return self.client.post("/mcp", {"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
+
+    def request(self, method, params=None, id=None, timeout=None):
+        body = {"jsonrpc": "2.0", "id": next(self.ids) if id is None else id, "method": method, "params": params or {}}
+        return self.client.post("/mcp", body, timeout=timeout)
+
+    def call(self, tool, arguments, key=None, meta=None, id=None, timeout=None):
+        keyed = {"dev.onced/idempotency-key": key} if key else {}
+        params = {"name": tool, "arguments": arguments}
+        if keyed or meta:
+            params["_meta"] = {**keyed, **(meta or {})}
+        return CallAnswer(self.request("tools/call", params, id, timeout))
+
+    def delete(self):
+        return self.client.request("DELETE", "/mcp")
