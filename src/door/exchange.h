@@ -15,6 +15,7 @@
 struct http_door;
 struct route;
 struct auth;
+struct mcp_http;
 struct MHD_Connection;
 struct stream;
 
@@ -52,7 +53,7 @@ enum header {
 };
 const char *header_name(enum header header);
 
-#define EXCHANGE_EXTRA_MAX 4 /* answer headers that only one route has */
+#define EXCHANGE_EXTRA_MAX 8 /* answer headers that only one route has */
 
 /* One parameter of the query, decoded. */
 struct query_pair {
@@ -121,7 +122,8 @@ void exchange_send(struct exchange *exchange, int status);
 
 /* Sends the head now: 200 with this content type, no caching. Pieces follow with exchange_stream_write; the exchange
  * stays valid until exchange_stream_end. gone is called (once, from the loop) when the client leaves or when more than
- * pending_max bytes wait unsent; the exchange is to be ended by exchange_stream_end all the same, at once or later. */
+ * pending_max bytes would wait unsent (one piece alone may be larger); the exchange is to be ended by
+ * exchange_stream_end all the same, at once or later. */
 void exchange_stream(struct exchange *exchange, const char *content_type, size_t pending_max,
                      void (*gone)(struct exchange *exchange));
 void exchange_stream_write(struct exchange *exchange, struct str bytes); /* copied */
@@ -148,8 +150,9 @@ bool exchange_unescape(struct arena *arena, struct str text, struct str *out);
 
 /* What the door offers to routes. */
 struct door_parts {
-    struct auth *auth;  /* NULL: no tokens, everybody is admin */
-    struct str openapi; /* the generated document */
+    struct auth *auth;    /* NULL: no tokens, everybody is admin */
+    struct mcp_http *mcp; /* NULL: there is no /mcp */
+    struct str openapi;   /* the generated document */
     size_t body_bytes_max;
     bool stopping;
     int64_t failures, failure_logged_ms; /* answers of 500 and more since the last line about them */

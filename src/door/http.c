@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "door/auth.h"
+#include "door/mcp_http.h"
 #include "door/openapi.h"
 #include "door/rest.h"
 
@@ -653,6 +654,8 @@ static void ticked(uv_timer_t *timer)
 {
     struct http_door *door = timer->data;
     lingers_tick(&door->lingers);
+    if (door->parts.mcp)
+        mcp_http_tick(door->parts.mcp);
     if (door->parts.auth)
         auth_tick(door->parts.auth, engine_env(door->engine)->now_ms(engine_env(door->engine)));
     end_slow(door);
@@ -756,6 +759,8 @@ static void door_free(struct http_door *door)
         exchange_free(exchange);
     }
     auth_free(door->parts.auth);
+    if (door->parts.mcp)
+        mcp_http_free(door->parts.mcp);
     buf_release(&door->openapi);
     free(door->tls_cert);
     if (door->tls_key)
@@ -791,6 +796,8 @@ enum err_code http_door_new(const struct http_door_options *options, struct http
     }
     if (options->auth_tokens)
         door->parts.auth = auth_new();
+    if (options->mcp)
+        door->parts.mcp = mcp_http_new(options->mcp);
     start_handles(door);
     http_want_run(door);
     *out = door;

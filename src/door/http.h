@@ -16,6 +16,7 @@
 #include <uv.h>
 
 struct http_door;
+struct mcp_door;
 
 struct http_door_options {
     uv_loop_t *loop;                        /* borrowed; must run until http_door_close has called back */
@@ -23,6 +24,7 @@ struct http_door_options {
     const char *address;                    /* an IP address without brackets, or "localhost" (127.0.0.1) */
     uint16_t port;                          /* 0: the system picks a free one */
     const char *tls_cert_pem, *tls_key_pem; /* the texts, copied; both or neither */
+    struct mcp_door *mcp;                   /* borrowed like the engine; NULL: there is no /mcp */
     bool auth_tokens;                       /* else everybody is admin, and requests of foreign web pages are refused */
     size_t connections_max;                 /* further ones get 503; 0 = HTTP_CONNECTIONS_DEFAULT */
     size_t body_bytes_max;                  /* of a request; larger ones get 413; 0 = HTTP_BODY_BYTES_DEFAULT */

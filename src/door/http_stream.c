@@ -183,7 +183,8 @@ void exchange_stream_write(struct exchange *exchange, struct str bytes)
     assert(stream && !stream->ended);
     if (stream->lost)
         return;
-    if (stream->bytes.n - stream->taken + bytes.n > stream->pending_max) {
+    size_t pending = stream->bytes.n - stream->taken;
+    if (pending > 0 && pending + bytes.n > stream->pending_max) {
         lose(exchange);
         return;
     }

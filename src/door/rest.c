@@ -1,9 +1,11 @@
 #include "door/rest.h"
 
+#include "base/jsonrpc.h"
 #include "base/log.h"
 #include "door/ask.h"
 #include "door/auth.h"
 #include "door/call_body.h"
+#include "door/mcp_http.h"
 #include "door/suggest.h"
 
 #include <arpa/inet.h>
@@ -44,16 +46,26 @@ static void log_failure(struct exchange *exchange, int status, const char *detai
     parts->failure_logged_ms = now_ms;
 }
 
+static bool is_mcp(struct exchange *exchange)
+{
+    return exchange_parts(exchange)->mcp && strcmp(exchange->path, MCP_PATH) == 0;
+}
+
 void rest_problem(struct exchange *exchange, const struct problem_document *problem)
 {
     int status = problem_type_status(problem->type);
-    buf_reset(&exchange->answer);
-    shape_problem(&exchange->answer, problem);
-    exchange->content_type = PROBLEM_MEDIA_TYPE;
     exchange->retry_after_s = seconds(problem->retry_after_ms);
     exchange->challenge = problem->type == PROBLEM_UNAUTHORIZED;
     if (status >= 500)
         log_failure(exchange, status, problem->detail);
+    if (is_mcp(exchange)) {
+        mcp_http_refuse(exchange, status, status < 500 ? RPC_INVALID_REQUEST : RPC_INTERNAL_ERROR, STR_NONE, STR_NONE,
+                        problem->detail);
+        return;
+    }
+    buf_reset(&exchange->answer);
+    shape_problem(&exchange->answer, problem);
+    exchange->content_type = PROBLEM_MEDIA_TYPE;
     exchange_send(exchange, status);
 }
 
@@ -438,8 +450,9 @@ static const struct route *find_route(struct exchange *exchange, char *allow, si
     static const char *const names[] = {"GET", "HEAD", "POST", "DELETE", "OPTIONS", ""};
     size_t used = 0;
     enum http_method method = exchange->method == METHOD_HEAD ? METHOD_GET : exchange->method;
-    for (size_t i = 0; i < rest_route_count; i++) {
-        const struct route *route = &rest_routes[i];
+    bool mcp = is_mcp(exchange);
+    for (size_t i = 0; i < (mcp ? rest_mcp_route_count : rest_route_count); i++) {
+        const struct route *route = mcp ? &rest_mcp_routes[i] : &rest_routes[i];
         if (!path_matches(exchange, route))
             continue;
         if (route->method == method)
@@ -522,17 +535,26 @@ static bool origin_is_ours(struct str header)
     return rest && split_host((struct str){rest, n}, host) && is_loopback_name(host);
 }
 
+/* Tokens protect what is reached with them, but MCP wants foreign pages kept out all the same. */
 static bool check_web(struct exchange *exchange)
 {
     uint32_t twice = (uint32_t)1 << HEADER_HOST | (uint32_t)1 << HEADER_ORIGIN;
-    if (exchange_parts(exchange)->auth)
+    struct str origin = exchange->headers[HEADER_ORIGIN];
+    const struct door_parts *parts = exchange_parts(exchange);
+    bool mcp = is_mcp(exchange);
+    if (parts->auth && !mcp)
         return true;
-    if (host_is_ours(exchange->headers[HEADER_HOST]) && origin_is_ours(exchange->headers[HEADER_ORIGIN]) &&
-        !(exchange->repeated & twice))
+    bool once = !(exchange->repeated & twice);
+    if (mcp && origin.p && once && mcp_http_origin_allowed(parts->mcp, origin))
+        mcp_http_allow_origin(exchange);
+    else if (!once || !origin_is_ours(origin)) {
+        rest_refuse(exchange, PROBLEM_FORBIDDEN, "pages of other origins than this machine's may not ask here");
+        return false;
+    }
+    if (parts->auth || host_is_ours(exchange->headers[HEADER_HOST]))
         return true;
-    rest_refuse(
-        exchange, PROBLEM_FORBIDDEN,
-        "without tokens only this machine may ask: Host must be an IP address or localhost, Origin a local one");
+    rest_refuse(exchange, PROBLEM_FORBIDDEN,
+                "without tokens only this machine may ask: Host must be an IP address or localhost");
     return false;
 }
 

@@ -1,4 +1,6 @@
 /* The routes, each in one place: who may, what runs, and what openapi.json says about it. */
+#include "door/mcp_http.h"
+#include "door/mcp_parts.h"
 #include "door/rest.h"
 
 #define STATES_TEXT                                                                                                    \
@@ -83,3 +85,11 @@ const struct route rest_routes[] = {
 };
 
 const size_t rest_route_count = sizeof rest_routes / sizeof *rest_routes;
+
+const struct route rest_mcp_routes[] = {
+    {.method = METHOD_POST, .path = "/mcp", .roles = MAY_CALL, .handle = mcp_http_handle, .body = "JSON-RPC message"},
+    {.method = METHOD_GET, .path = "/mcp", .roles = MAY_CALL, .handle = mcp_http_handle},
+    {.method = METHOD_DELETE, .path = "/mcp", .roles = MAY_CALL, .handle = mcp_http_handle},
+};
+
+const size_t rest_mcp_route_count = sizeof rest_mcp_routes / sizeof *rest_mcp_routes;
