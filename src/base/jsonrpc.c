@@ -24,10 +24,8 @@ static bool read_id(struct arena *arena, const struct json *value, struct str *o
     return err->code == ERR_NONE;
 }
 
-/* ---- the id of a text that cannot be read ---- */
+/* ---- a glance: the outermost object, without looking into its values ---- */
 
-/* A client that waits for an answer must get one, also when its arguments are no JSON (a lone surrogate, a duplicate
- * name) or are over a limit. This walks over the outermost object without looking into its values. */
 struct walk {
     const char *at, *end;
 };
@@ -91,12 +89,18 @@ static struct str walk_name(struct walk *walk)
     return (struct str){start, (size_t)(walk->at - start)};
 }
 
-/* Only of a request, and only when it has one id: an error for another's id would end the wrong call. */
-static struct str find_id(struct arena *arena, struct str text)
+static const struct json *read_scalar(struct arena *arena, struct str text)
+{
+    static const struct json_limits limits = {.bytes_max = 8 * RPC_ID_BYTES_MAX, .depth_max = 1, .values_max = 1};
+    struct json *value;
+    return text.p && json_parse(arena, text, &limits, &value, NULL) == ERR_NONE ? value : NULL;
+}
+
+struct rpc_glance rpc_glance(struct arena *arena, struct str text)
 {
     struct walk walk = {text.p, text.p + text.n};
-    struct str id = STR_NONE;
-    bool method = false, reply = false;
+    struct rpc_glance glance = {.id = STR_NONE, .method = STR_NONE};
+    struct str id = STR_NONE, method = STR_NONE;
     unsigned ids = 0;
     for (char open = '{'; walk_char(&walk, open); open = ',') {
         struct str name = walk_name(&walk);
@@ -105,20 +109,33 @@ static struct str find_id(struct arena *arena, struct str text)
         walk_space(&walk);
         const char *start = walk.at;
         bool whole = walk_value(&walk);
-        method |= str_is(name, "\"method\"");
-        reply |= str_is(name, "\"result\"") || str_is(name, "\"error\"");
+        struct str value = {start, (size_t)(walk.at - start)};
+        glance.result |= str_is(name, "\"result\"");
+        glance.error |= str_is(name, "\"error\"");
+        if (str_is(name, "\"method\"") && whole)
+            method = value;
         if (str_is(name, "\"id\"") && ++ids == 1 && whole)
-            id = (struct str){start, (size_t)(walk.at - start)};
+            id = value;
         if (!whole)
             break;
     }
-    struct json *value;
     struct err err = {0};
-    static const struct json_limits limits = {.bytes_max = 8 * RPC_ID_BYTES_MAX, .depth_max = 1, .values_max = 1};
-    if (!method || reply || ids != 1 || !id.p || json_parse(arena, id, &limits, &value, &err) ||
-        !read_id(arena, value, &id, &err))
-        return STR_NONE;
-    return id;
+    const struct json *value = ids == 1 ? read_scalar(arena, id) : NULL;
+    if (value && !read_id(arena, value, &glance.id, &err))
+        glance.id = STR_NONE;
+    value = read_scalar(arena, method);
+    if (value && value->type == JSON_STRING)
+        glance.method = value->text;
+    return glance;
+}
+
+/* A client that waits for an answer must get one, also when its arguments are no JSON (a lone surrogate, a duplicate
+ * name) or are over a limit. Only of a request, and only when it has one id: an error for another's would end the wrong
+ * call. */
+static struct str find_id(struct arena *arena, struct str text)
+{
+    struct rpc_glance glance = rpc_glance(arena, text);
+    return glance.method.p && !glance.result && !glance.error ? glance.id : STR_NONE;
 }
 
 /* ---- reading ---- */

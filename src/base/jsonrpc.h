@@ -43,6 +43,14 @@ struct rpc_fault {
 bool rpc_read(struct arena *arena, struct str text, const struct json_limits *limits, struct rpc_message *out,
               struct rpc_fault *fault);
 
+/* What a message is, for who passes it on without reading its values; the text may be broken or cut short. */
+struct rpc_glance {
+    struct str id;      /* as in rpc_message; absent when there is none, several or no valid one */
+    struct str method;  /* decoded; absent for answers */
+    bool result, error; /* an answer */
+};
+struct rpc_glance rpc_glance(struct arena *arena, struct str text);
+
 /* Writers append one message without a line end of their own. id, params, result and data are JSON texts; absent params
  * and data are left out, an absent id is null. */
 void rpc_write_request(struct buf *out, struct str id, const char *method, struct str params);

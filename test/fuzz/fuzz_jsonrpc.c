@@ -66,14 +66,27 @@ static void check_message(struct arena *arena, const struct rpc_message *m)
     buf_release(&out);
 }
 
+/* A glance sees the same, unless names are written with escapes. */
+static void check_glance(struct arena *arena, struct str input, const struct rpc_message *m)
+{
+    struct rpc_glance glance = rpc_glance(arena, input);
+    if (memchr(input.p, '\\', input.n))
+        return;
+    CHECK(str_equal(glance.id, m->id));
+    CHECK(m->method ? str_is(glance.method, m->method) : !glance.method.p);
+    CHECK((glance.result || glance.error) == (m->kind == RPC_RESULT || m->kind == RPC_ERROR));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct arena arena;
     struct rpc_message message;
     struct rpc_fault fault;
     arena_init(&arena);
-    if (rpc_read(&arena, (struct str){(const char *)data, size}, NULL, &message, &fault)) {
+    struct str input = size ? (struct str){(const char *)data, size} : STR("");
+    if (rpc_read(&arena, input, NULL, &message, &fault)) {
         check_message(&arena, &message);
+        check_glance(&arena, input, &message);
     } else {
         CHECK(fault.code == RPC_PARSE_ERROR || fault.code == RPC_INVALID_REQUEST);
         CHECK(fault.err.code != ERR_NONE && fault.err.text[0]);

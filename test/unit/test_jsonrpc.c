@@ -137,6 +137,30 @@ static void test_id_of_broken_text(void **state)
     expect_fault("garbage", parse, NULL, "'g'");
 }
 
+static void expect_glance(const char *text, const char *id, const char *method, bool result, bool error)
+{
+    struct arena arena;
+    arena_init(&arena);
+    struct rpc_glance glance = rpc_glance(&arena, str_of(text));
+    assert_true(id ? str_is(glance.id, id) : !glance.id.p);
+    assert_true(method ? str_is(glance.method, method) : !glance.method.p);
+    assert_int_equal(glance.result, result);
+    assert_int_equal(glance.error, error);
+    arena_release(&arena);
+}
+
+static void test_glance(void **state)
+{
+    (void)state;
+    expect_glance("{\"jsonrpc\":\"2.0\",\"id\":7.0,\"method\":\"tools\\/call\",\"params\":{\"id\":8}}", "7",
+                  "tools/call", false, false);
+    expect_glance("{\"result\":{\"error\":1,\"method\":2},\"id\":\"\\u0061\"}", "\"a\"", NULL, true, false);
+    expect_glance("{\"id\":null,\"error\":{}}", NULL, NULL, false, true);
+    expect_glance("{\"method\":\"x\"}", NULL, "x", false, false);
+    expect_glance("{\"id\":1,\"method\":\"x\",\"params\":[[[", "1", "x", false, false);
+    expect_glance("[{\"id\":1}]", NULL, NULL, false, false);
+}
+
 static void test_limits(void **state)
 {
     struct arena arena;
