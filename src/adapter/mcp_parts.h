@@ -59,6 +59,9 @@ struct mcp_envelope {
 enum err_code mcp_envelope_params(struct arena *arena, struct str params, const struct mcp_envelope *envelope,
                                   struct json **out, char **token, struct err *err);
 
+/* text with the provider's secrets as "***", control characters as spaces, cut to what fits. */
+void mcp_mask(const struct mcp_provider *provider, struct str text, struct buf *out);
+
 /* ---- hub (mcp_hub.c) ---- */
 
 struct mcp_connection;
@@ -91,7 +94,7 @@ struct mcp_hub {
     const struct json *can_nothing, *client_info; /* {} and onced's own */
     struct mcp_attempt *asking;                   /* mcp_call.c's: attempts that wait for answers of people */
     bool changed;                                 /* catalog_changed is due */
-    bool closing, http_closed;
+    bool closing, clients_closed;
     unsigned holds; /* by everything that has handles on the loop */
     void (*closed)(void *user);
     void *closed_user;
@@ -114,6 +117,22 @@ extern const struct adapter_ops mcp_adapter_ops;
 void mcp_attempts_close(struct mcp_hub *hub);
 /* mcp_http.c: called once all connections are closed; whatever still has handles holds the hub. http may be NULL. */
 void mcp_http_client_close(struct mcp_hub *hub);
+/* mcp_child.c: the same. */
+void mcp_children_close(struct mcp_hub *hub);
+
+/* ---- processes (mcp_child.c) ---- */
+
+struct mcp_child {
+    pid_t pid; /* and process group, and session */
+    /* Called once; what was left of its process group was killed. status as wait(2) gives it. */
+    void (*exited)(struct mcp_child *child, int status);
+    struct mcp_child *next, **at;
+};
+/* Starts the provider's command in a session of its own. pipes: our ends of its stdin, stdout and stderr, to be closed
+ * by the caller. The child dies with the thread that started it (SIGKILL, PR_SET_PDEATHSIG). */
+enum err_code mcp_child_start(struct mcp_hub *hub, struct mcp_child *child, const struct mcp_provider *provider,
+                              int pipes[3], struct err *err);
+void mcp_child_kill(const struct mcp_child *child, int signal); /* its whole process group */
 /* mcp_http.c: whether the x-mcp-header members of a tool as listed hold (facts 1.7); else the tool is left out. */
 bool mcp_http_tool_valid(const struct json *tool, struct err *err);
 
@@ -150,7 +169,7 @@ struct mcp_server {
     int64_t ready_at_ms; /* loop's time */
     uv_timer_t timer;    /* restart, another try to list, end of the drain */
     bool retired, closed;
-    struct mcp_server *next; /* of retired */
+    struct mcp_server *next, **at; /* of the hub's retired ones */
 };
 
 /* The link for an attempt: that of the origin's session with this server, else the server's own. Waits for a server
@@ -268,7 +287,7 @@ struct mcp_connection {
     /* handshake */
     bool may_modern, may_legacy;      /* not tried yet and allowed */
     bool discover_again;              /* server/discover was sent a second time */
-    bool reopened;                    /* the process ended over the probe and was started again */
+    bool probed;                      /* server/discover was sent to this process */
     char offer[16];                   /* legacy revision to offer */
     char *capabilities, *client_info; /* legacy: JSON texts of the client that it is for; NULL = onced's own */
     struct mcp_pending *probe, *initialize;
@@ -287,6 +306,7 @@ struct mcp_connection {
     struct mcp_question *questions;
     size_t question_count;
     struct mcp_link *links;
+    struct mcp_link *cursor;           /* next of those that are being told something */
     bool draining;                     /* nobody is behind it any more: it ends with its last request */
     char *why;                         /* once lost */
     struct mcp_connection *next, **at; /* of the server */
@@ -311,6 +331,8 @@ void mcp_connection_settle(struct mcp_connection *connection);
 struct mcp_pending *mcp_connection_request(struct mcp_connection *connection, struct mcp_link *link,
                                            struct mcp_hub *hub, const struct mcp_request_options *options,
                                            const struct adapter_origin *origin);
+/* Tells the server that nobody waits for the answer any more (once, if the request was sent). */
+void mcp_pending_abandon(struct mcp_pending *pending, const char *reason);
 /* Tells the requester (unless forgotten) and frees. */
 void mcp_pending_end(struct mcp_pending *pending, const struct mcp_outcome *outcome);
 struct mcp_pending *mcp_connection_find(const struct mcp_connection *connection, struct str id);
@@ -327,17 +349,31 @@ void mcp_route_request(struct mcp_connection *connection, struct mcp_pending *pe
                        const struct rpc_message *message);
 void mcp_question_withdraw(struct mcp_question *question);
 
-/* mcp_hub.c: about the shared connection. */
+/* mcp_server.c: about the shared connection. */
 void mcp_server_established(struct mcp_server *server);
 void mcp_server_lost(struct mcp_server *server, const char *why);
 /* mcp_server.c: a connection or link is gone; a retired server goes with the last. */
 void mcp_server_settle(struct mcp_server *server);
+/* Starts at once. provider: a reference is taken. former: of the same name with another section, or NULL: its list of
+ * tools holds until there is another. */
+struct mcp_server *mcp_server_new(struct mcp_hub *hub, const char *name, struct mcp_provider *provider,
+                                  const struct mcp_server *former);
+/* Takes no new requests any more and goes once the last has ended, after MCP_DRAIN_MS in any case. */
+void mcp_server_retire(struct mcp_server *server);
+/* Ends all connections now. */
+void mcp_server_stop(struct mcp_server *server, const char *why);
 
 /* ---- links (mcp_link.c) ---- */
 
+/* The server's own link on its shared connection. */
+struct mcp_link *mcp_link_own(struct mcp_server *server);
+/* Takes it off its connection, which is lost or about to be. */
+void mcp_link_detach(struct mcp_link *link);
+
 struct mcp_link {
+    struct mcp_hub *hub;
     struct mcp_connection *connection; /* NULL once lost or closed */
-    struct mcp_server *server;
+    struct mcp_server *server;         /* NULL once the hub was closed */
     uint64_t session;
     struct arena arena;
     const struct json *capabilities;     /* of the client; never NULL */
@@ -353,11 +389,12 @@ struct mcp_link {
 struct mcp_question {
     struct mcp_connection *connection;
     struct mcp_pending *pending; /* it came about, NULL = nothing, or that has ended */
-    struct mcp_link *link;       /* who was asked; NULL with the hub's listener */
+    struct mcp_link *link;       /* who was asked; NULL = the hub's listener, and the attempt has no link any more */
+    bool by_hub;                 /* the hub's listener was asked */
     char *id;                    /* JSON text */
     struct mcp_question *next, **at;
-    /* An attempt's (mcp_call.c: modern servers ask with a result): mcp_answer hands the answer over by this, and nothing
-     * else of it is used. NULL: a request of the server. */
+    /* An attempt's (mcp_call.c: modern servers ask with a result): mcp_answer hands the answer over by this, and
+     * nothing else of it is used. NULL: a request of the server. */
     void (*answered)(struct mcp_question *question, struct str result, int64_t code, struct str message);
 };
 
