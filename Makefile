@@ -10,7 +10,7 @@ SWEEP ?= 500
 RELEASE = --buildtype=release -Doptimization=2 -Db_lto=true -Db_pie=true
 DEBUG_SAN = --buildtype=debugoptimized -Db_sanitize=address,undefined -Dmarks=true
 
-.PHONY: all build build-tests demo test simulate sweep scenarios mutate model bench fuzz format format-check lint install clean
+.PHONY: all build build-tests demo test simulate sweep scenarios mutate model bench bench-mcp fuzz format format-check lint install clean
 
 all: build
 
@@ -62,6 +62,12 @@ bench:
 	@sh tools/setup.sh build bench
 	@sh tools/build.sh $(BUILD_BENCH) $(RELEASE)
 	@ONCED=$(abspath $(BUILD_BENCH))/src/cli/onced python3 test/bench/bench.py --build $(abspath $(BUILD_BENCH)) $(BENCH_ARGS)
+
+# An MCP tools/call through onced beside the same call without it
+bench-mcp:
+	@sh tools/setup.sh build bench
+	@sh tools/build.sh $(BUILD_BENCH) $(RELEASE)
+	@ONCED=$(abspath $(BUILD_BENCH))/src/cli/onced python3 test/bench/bench_mcp.py --build $(abspath $(BUILD_BENCH)) $(BENCH_ARGS)
 
 fuzz:
 	@sh tools/setup.sh build lint test
