@@ -212,8 +212,9 @@ static void run(struct mcp_request *request, const struct tool *tool)
     mcp_work_begin(request, &call->work, cancel);
     call->task = mcp_task_wanted(request, tool);
     call->call.tool = arena_copy_text(&request->arena, tool->name); /* the registry may change meanwhile */
-    call->call.call.tenant = session->tenant;
-    call->call.call.principal = session->principal;
+    /* the session may be another one by the reply (mcp_forward_resume) */
+    call->call.call.tenant = arena_copy_text(&request->arena, session->tenant);
+    call->call.call.principal = arena_copy_text(&request->arena, session->principal);
     call->call.async = call->task && request->era == MCP_ERA_LEGACY;
     call->call.wait_ms = wait_of(request, tool, call->task);
     call->call.origin = (struct adapter_origin){session->number, request->number};

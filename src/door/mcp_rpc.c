@@ -308,9 +308,15 @@ __attribute__((format(printf, 5, 0))) static void reply_error(struct mcp_request
                                                               int64_t code, struct str data, const char *format,
                                                               va_list arguments)
 {
-    char words[ERR_TEXT_MAX];
+    /* whole, however long: what a server behind us says is passed on as it is */
     struct buf text;
-    vsnprintf(words, sizeof words, format, arguments);
+    va_list again;
+    va_copy(again, arguments);
+    int bytes = vsnprintf(NULL, 0, format, arguments);
+    char *words = arena_alloc(&request->arena, (size_t)(bytes > 0 ? bytes : 0) + 1);
+    words[0] = '\0';
+    vsnprintf(words, (size_t)(bytes > 0 ? bytes : 0) + 1, format, again);
+    va_end(again);
     buf_init(&text, 0);
     rpc_write_error(&text, request->message.id, code, str_of(words), data);
     finish(request, buf_str(&text), http_status);
