@@ -20,6 +20,8 @@
 #define FORWARD_ASKINGS_MAX   1024   /* questions of servers open at once */
 #define FORWARD_SUSPENDED_MAX 256    /* requests that wait for a next round of their client */
 #define FORWARD_SUSPENDED_MS  600000 /* how long they wait */
+#define FORWARD_STATE_BYTES   16     /* of randomness in a requestState */
+#define FORWARD_STATE_SIZE    48     /* of its text, NUL included */
 #define FORWARD_ROUNDS_MAX    10     /* of one request that a modern server asks a legacy client about */
 #define FORWARD_LISTENS_MAX   1024   /* listen streams */
 #define FORWARD_URIS_MAX      256    /* subscriptions of one client or listen stream */
@@ -57,6 +59,7 @@ struct passing {
     struct map states; /* requestState → suspended */
     struct listen *listens;
     size_t listen_count;
+    unsigned offered;                        /* what the servers offer, as told last */
     bool changed_prompts, changed_resources; /* told to the listen streams at the loop's next turn */
     struct map routes;                       /* "u URI", "p PROMPT" → route_entry */
     struct route_entry *templates;           /* "t TEMPLATE" too */
@@ -186,6 +189,23 @@ struct asking {
     char *token, *server_token;  /* legacy: progress tokens, ours and the server's (JSON texts) */
     bool told;                   /* modern: is part of the last input_required */
 };
+/* A modern client's request that waits for answers of its client. */
+struct suspended {
+    struct mcp_sink sink; /* of the request while no client waits for it */
+    struct suspended *next, **at;
+    struct passing *passing;
+    char state[FORWARD_STATE_SIZE]; /* "" = a client waits */
+    struct mcp_request *request;    /* NULL: it has ended */
+    struct mcp_session *session;    /* holds the request while no client waits; else NULL */
+    char *answer;                   /* JSON text of the final message that came meanwhile */
+    size_t answer_bytes;
+    struct digest call; /* principal, method, parameters */
+    int64_t expires_ms;
+    unsigned keys; /* of questions, so far */
+    bool due;      /* its client is to be asked at the loop's next turn: questions often come together */
+    /* the request's, which ours is put in front of */
+    void (*release)(struct mcp_request *request);
+};
 /* Asks the client of this request (NULL: of this session); answers the question at once when nobody can be asked. */
 void ask_client(struct passing *passing, struct mcp_link *link, struct errand *errand, struct mcp_session *session,
                 struct mcp_request *request, const struct rpc_message *message, struct mcp_question *question);
@@ -199,6 +219,7 @@ bool ask_is_possible(const struct json *capabilities, struct str method, const s
 /* Answers with what a legacy server's error -32042 wants of the user. */
 void ask_urls(struct mcp_request *request, const struct rpc_message *error);
 struct mcp_request *suspended_by_number(struct passing *passing, uint64_t number);
+void suspended_park_due(struct passing *passing);
 void suspended_tick(struct passing *passing);
 void suspended_end_all(struct passing *passing);
 void askings_end_all(struct passing *passing);

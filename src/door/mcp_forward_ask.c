@@ -18,25 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define STATE_PREFIX       "onced:"
-#define STATE_RANDOM_BYTES 16
-#define STATE_SIZE         (sizeof STATE_PREFIX + 2 * STATE_RANDOM_BYTES)
-
-struct suspended {
-    struct mcp_sink sink; /* of the request while no client waits for it */
-    struct suspended *next, **at;
-    struct passing *passing;
-    char state[STATE_SIZE];      /* "" = a client waits */
-    struct mcp_request *request; /* NULL: it has ended */
-    struct mcp_session *session; /* holds the request while no client waits; else NULL */
-    char *answer;                /* JSON text of the final message that came meanwhile */
-    size_t answer_bytes;
-    struct digest call; /* principal, method, parameters */
-    int64_t expires_ms;
-    unsigned keys; /* of questions, so far */
-    /* the request's, which ours is put in front of */
-    void (*release)(struct mcp_request *request);
-};
+#define STATE_PREFIX "onced:"
 
 /* ---- one question ---- */
 
@@ -422,7 +404,7 @@ static void suspended_name(struct suspended *suspended)
 {
     struct passing *passing = suspended->passing;
     struct env *env = passing->door->engine ? engine_env(passing->door->engine) : env_system();
-    unsigned char random[STATE_RANDOM_BYTES];
+    unsigned char random[FORWARD_STATE_BYTES];
     env->random(env, random, sizeof random);
     char *out = suspended->state + sprintf(suspended->state, STATE_PREFIX);
     for (size_t i = 0; i < sizeof random; i++)
@@ -522,8 +504,22 @@ static void ask_modern(struct passing *passing, struct mcp_link *link, struct er
     asking->params = question_params(message);
     asking->key = mem_zero(16);
     snprintf(asking->key, 16, "q%u", ++suspended->keys);
-    if (!suspended->state[0] && !suspended_park(suspended))
-        asking_give_up(asking);
+    if (suspended->state[0]) /* it waits already: these come with the next round */
+        return;
+    suspended->due = true;
+    passing_next_turn(passing);
+}
+
+void suspended_park_due(struct passing *passing)
+{
+    struct suspended *at = passing->suspended;
+    while (at) {
+        bool park = at->due && at->request;
+        at->due = false;
+        if (park && !suspended_park(at))
+            suspended_forget_askings(at);
+        at = park ? passing->suspended : at->next; /* whoever was told may have ended others */
+    }
 }
 
 void ask_client(struct passing *passing, struct mcp_link *link, struct errand *errand, struct mcp_session *session,

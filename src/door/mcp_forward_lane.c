@@ -10,6 +10,8 @@
 
 #define LEVEL_ANSWER_MS 5000 /* a server that does not answer logging/setLevel holds nothing up for longer */
 
+#define CAN_ALL "{\"roots\":{},\"sampling\":{},\"elicitation\":{\"form\":{},\"url\":{}}}"
+
 static const struct mcp_listener lane_listener;
 static void level_set(struct errand *errand, const struct mcp_outcome *outcome);
 
@@ -54,6 +56,7 @@ static void timer_fired(uv_timer_t *timer)
     bool tick = passing->ticking && !passing->turn_pending;
     passing->turn_pending = passing->ticking = false;
     lanes_close_retired(passing);
+    suspended_park_due(passing);
     if (passing->changed_prompts)
         listens_tell_changed(passing, "prompts");
     if (passing->changed_resources)
@@ -250,7 +253,8 @@ struct lane *lane_common(struct passing *passing, struct mcp_server *server, str
     struct lane *lane = find_lane(passing->lanes, info.name, "");
     if (lane)
         return lane;
-    struct mcp_link_options options = {.era = MCP_ERA_ANY};
+    /* what the client behind a request can do is looked at when it is asked */
+    struct mcp_link_options options = {.era = MCP_ERA_ANY, .capabilities = STR(CAN_ALL)};
     return lane_open(passing, server, NULL, "", &options, err);
 }
 

@@ -573,15 +573,35 @@ void listens_tick(struct passing *passing)
             watch_again(watch, now_ms);
 }
 
-/* Streams that would be acknowledged otherwise now are ended: their clients come again. */
+static unsigned offered_now(struct mcp_door *door)
+{
+    static const char *const kinds[] = {"prompts", "resources", "resources.subscribe"};
+    unsigned bits = 0;
+    for (unsigned i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        bits |= mcp_forward_offers(door, kinds[i]) ? 1u << i : 0;
+    return bits;
+}
+
+/* Streams that would be acknowledged otherwise now are ended: their clients come again. Sessions are told to look. */
 void mcp_forward_configured(struct mcp_door *door)
 {
-    for (struct listen *listen = door->passing ? door->passing->listens : NULL, *next; listen; listen = next) {
+    if (door->closing)
+        return;
+    struct passing *passing = passing_of(door);
+    for (struct listen *listen = passing->listens, *next; listen; listen = next) {
         next = listen->next;
         struct listen now = *listen;
         listen_judge(&now, json_get(listen->request->message.params, "notifications"));
         if (now.prompts != listen->prompts || now.resources != listen->resources || now.updates != listen->updates)
             listen_end(listen);
+    }
+    unsigned changed = passing->offered ^ offered_now(door);
+    passing->offered ^= changed;
+    for (struct mcp_session *session = door->sessions; session && changed; session = session->next) {
+        if (changed & 1)
+            mcp_legacy_notify(session, "notifications/prompts/list_changed", STR_NONE);
+        if (changed & 6)
+            mcp_legacy_notify(session, "notifications/resources/list_changed", STR_NONE);
     }
 }
 

@@ -207,6 +207,7 @@ void mcp_door_configure(struct mcp_door *door, const struct mcp_settings *settin
 
 void mcp_door_tools_changed(struct mcp_door *door)
 {
+    mcp_forward_configured(door); /* servers have come or gone */
     mcp_tell_list_changed(door, "tools");
 }
 
