@@ -488,16 +488,18 @@ static void finish(struct json_out *json, const struct mcp_result_view *view)
 static bool is_call_result(const struct json *value)
 {
     const struct json *content = json_get(value, "content");
-    return content && content->type == JSON_ARRAY;
+    return content ? content->type == JSON_ARRAY : json_get(value, "structuredContent") != NULL;
 }
 
-/* The server's own CallToolResult, when that is what the operation has for a result; NULL else. */
+/* The server's own CallToolResult, when that is what the operation has for a result; NULL else. What a look-up or an
+ * operator found is not what the tool would have answered: that is told in our words. */
 static const struct json *server_result(const struct engine_reply *reply, const struct mcp_result_view *view)
 {
     const struct operation *op = reply->op;
     const struct provider *provider = reply->tool ? reply->tool->provider : NULL;
     if ((reply->kind != REPLY_OPERATION && reply->kind != REPLY_READ) || !provider || provider->kind != PROVIDER_MCP ||
-        (op->state != STATE_COMPLETED_SUCCESS && op->state != STATE_COMPLETED_NOOP))
+        (op->state != STATE_COMPLETED_SUCCESS && op->state != STATE_COMPLETED_NOOP) ||
+        op->reason == REASON_RECONCILED || op->reason == REASON_OPERATOR || op->reason == REASON_LATE_LANDING)
         return NULL;
     const struct json *value = parsed(view->shape.arena, shown(op->result, reply->tool, &view->shape));
     return is_call_result(value) ? value : NULL;
@@ -524,7 +526,7 @@ static void add_items(struct json_out *json, const struct json *array)
 /* What must be said besides a server's own words; nothing for an ordinary success. */
 static void beside_words(struct buf *out, const struct engine_reply *reply, const struct mcp_result_view *view)
 {
-    if (reply->op->duplicate_seen)
+    if (reply->op->duplicate_seen || reply->op->state == STATE_COMPLETED_NOOP)
         buf_add_text(out, shape_message(reply->op, reply->tool));
     struct buf note;
     buf_init(&note, 0);
@@ -535,10 +537,11 @@ static void beside_words(struct buf *out, const struct engine_reply *reply, cons
     buf_release(&note);
 }
 
-/* Members that are about the way of the message, not about the tool. */
+/* Members that are about the way of the message, not about the tool; and names that our texts cannot hold. */
 static bool is_envelope(struct str name)
 {
-    return str_is(name, "resultType") || str_is(name, "ttlMs") || str_is(name, "cacheScope");
+    return str_is(name, "resultType") || str_is(name, "ttlMs") || str_is(name, "cacheScope") ||
+           memchr(name.p, 0, name.n);
 }
 
 /* The server's _meta, ours beside it. Its result is the answer itself, so that the shape does not hold it again. */
@@ -554,7 +557,8 @@ static void server_meta(struct json_out *json, const struct json *meta, const st
     json_out_object(json);
     for (uint32_t i = 0; meta && meta->type == JSON_OBJECT && i < meta->count; i++) {
         struct str name = meta->members[i].name;
-        if (str_is(name, MCP_META_SERVER) || str_is(name, MCP_META_RELATED_TASK) || str_is(name, MCP_META_RESULT))
+        if (str_is(name, MCP_META_SERVER) || str_is(name, MCP_META_RELATED_TASK) || str_is(name, MCP_META_RESULT) ||
+            memchr(name.p, 0, name.n))
             continue;
         json_out_name(json, arena_copy_str(view->shape.arena, name));
         json_out_value(json, &meta->members[i].value);
@@ -566,6 +570,33 @@ static void server_meta(struct json_out *json, const struct json *meta, const st
     buf_release(&shape);
 }
 
+static void server_content(struct json_out *json, const struct json *content, struct str words)
+{
+    json_out_name(json, "content");
+    json_out_array(json);
+    if (content)
+        add_items(json, content);
+    if (words.n > 0)
+        text_block(json, words);
+    json_out_end_array(json);
+}
+
+/* Members as they came. isError is not among them: what the registry calls a success (noop_when) is none. */
+static void server_members(struct json_out *json, const struct json *result, const struct mcp_result_view *view)
+{
+    for (uint32_t i = 0; i < result->count; i++) {
+        struct str name = result->members[i].name;
+        const struct json *value = &result->members[i].value;
+        if (is_envelope(name) || str_is(name, "_meta") || str_is(name, "content") || str_is(name, "isError"))
+            continue;
+        /* the legacy era has objects only */
+        if (str_is(name, "structuredContent") && value->type != JSON_OBJECT && view->era == MCP_ERA_LEGACY)
+            continue;
+        json_out_name(json, arena_copy_str(view->shape.arena, name));
+        json_out_value(json, value);
+    }
+}
+
 static void write_server_result(struct buf *out, const struct json *result, const struct engine_reply *reply,
                                 const struct mcp_result_view *view)
 {
@@ -574,25 +605,9 @@ static void write_server_result(struct buf *out, const struct json *result, cons
     buf_init(&words, 0);
     beside_words(&words, reply, view);
     begin(&json, out, view);
-    for (uint32_t i = 0; i < result->count; i++) {
-        struct str name = result->members[i].name;
-        const struct json *value = &result->members[i].value;
-        if (is_envelope(name) || str_is(name, "_meta"))
-            continue;
-        /* the legacy era has objects only */
-        if (str_is(name, "structuredContent") && value->type != JSON_OBJECT && view->era == MCP_ERA_LEGACY)
-            continue;
-        json_out_name(&json, arena_copy_str(view->shape.arena, name));
-        if (!str_is(name, "content")) {
-            json_out_value(&json, value);
-            continue;
-        }
-        json_out_array(&json);
-        add_items(&json, value);
-        if (words.n > 0)
-            text_block(&json, buf_str(&words));
-        json_out_end_array(&json);
-    }
+    server_content(&json, json_get(result, "content"), buf_str(&words));
+    server_members(&json, result, view);
+    json_out_member_bool(&json, "isError", false);
     server_meta(&json, json_get(result, "_meta"), reply, view);
     json_out_end_object(&json);
     buf_release(&words);
@@ -615,7 +630,7 @@ void mcp_write_result(struct buf *out, const struct engine_reply *reply, const s
     begin(&json, out, view);
     json_out_name(&json, "content");
     json_out_array(&json);
-    if (refusal)
+    if (json_get(refusal, "content"))
         add_items(&json, json_get(refusal, "content"));
     text_block(&json, buf_str(&words));
     json_out_end_array(&json);
