@@ -29,6 +29,7 @@ struct daemon {
     struct engine *engine;
     struct http_door *door;
     bool stopping, closing;
+    bool told; /* by a signal to stop */
 };
 
 /* ---- time ---- */
@@ -177,6 +178,17 @@ static enum err_code open_door(struct daemon *daemon, struct err *err)
     return code;
 }
 
+/* Beside an MCP client HTTP is an extra: the address may be another process's. */
+static enum err_code open_http(struct daemon *daemon, struct err *err)
+{
+    enum err_code code = open_door(daemon, err);
+    if (!code || !daemon->options->mcp)
+        return code;
+    log_message(LOG_INFO, "no_http", "%s", err->text);
+    err_clear(err);
+    return ERR_NONE;
+}
+
 /* ---- stopping ---- */
 
 static void close_handle(uv_handle_t *handle)
@@ -238,22 +250,30 @@ static void on_engine_stopped(void *user)
     uv_timer_start(&daemon->drain, on_drained, DRAIN_MS, 0);
 }
 
+static void begin_stop(struct daemon *daemon)
+{
+    int64_t timeout_ms = daemon->config->server.stop_timeout_ms;
+    daemon->stopping = true;
+    if (daemon->door)
+        http_door_stop_accepting(daemon->door);
+    engine_stop(daemon->engine, env_system()->now_ms(env_system()) + timeout_ms, on_engine_stopped, daemon);
+    if (!daemon->closing)
+        plan_tick(daemon);
+}
+
 static void on_stop_signal(uv_signal_t *signal, int number)
 {
     struct daemon *daemon = signal->data;
-    if (daemon->stopping) {
+    if (daemon->told) {
         log_message(LOG_WARN, "stopping",
                     "second signal: leaving at once; open attempts are unknown until the next start");
         _exit(1);
     }
-    daemon->stopping = true;
-    int64_t timeout_ms = daemon->config->server.stop_timeout_ms;
+    daemon->told = true;
     log_message(LOG_INFO, "stopping", "signal %d: finishing what is on the wire, at most %lld ms", number,
-                (long long)timeout_ms);
-    http_door_stop_accepting(daemon->door);
-    engine_stop(daemon->engine, env_system()->now_ms(env_system()) + timeout_ms, on_engine_stopped, daemon);
-    if (!daemon->closing)
-        plan_tick(daemon);
+                (long long)daemon->config->server.stop_timeout_ms);
+    if (!daemon->stopping)
+        begin_stop(daemon);
 }
 
 /* ---- reload: all or nothing ---- */
@@ -330,7 +350,15 @@ static enum err_code start(struct daemon *daemon, struct registry *registry, str
     engine_on_schedule(daemon->engine, plan_tick, daemon);
     engine_start(daemon->engine);
     plan_tick(daemon);
-    return open_door(daemon, err);
+    return open_http(daemon, err);
+}
+
+static int say_why(const struct daemon *daemon, const struct err *err)
+{
+    if (daemon->options->mcp && !daemon->ledger && err->code == ERR_UNAVAILABLE)
+        return DAEMON_LEDGER_BUSY;
+    fprintf(stderr, "onced: %s\n", err->text);
+    return 1;
 }
 
 int daemon_run(const struct daemon_options *options)
@@ -345,7 +373,8 @@ int daemon_run(const struct daemon_options *options)
         config_report_release(&report);
         return 1;
     }
-    config_report_print(&report, stderr);
+    if (!options->mcp) /* which tries again and again */
+        config_report_print(&report, stderr);
     config_report_release(&report);
     log_set_level(daemon.config->server.log);
     if (!start_loop(&daemon)) {
@@ -356,8 +385,7 @@ int daemon_run(const struct daemon_options *options)
     }
     int exit_code = 0;
     if (start(&daemon, registry, &err)) {
-        fprintf(stderr, "onced: %s\n", err.text);
-        exit_code = 1;
+        exit_code = say_why(&daemon, &err);
         close_all(&daemon);
     }
     registry_unref(registry);
