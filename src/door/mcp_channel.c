@@ -248,7 +248,7 @@ static void settle_session(struct channel *channel)
         return;
     channel->session = NULL;
     channel->kind = CHANNEL_LEGACY;
-    join_client(channel, client_new(channel->http, session));
+    join_client(channel, mcp_client_new(channel->http, session));
 }
 
 static void finish_plain(struct channel *channel, struct str message, int http_status)
@@ -578,9 +578,9 @@ static void client_ended(struct mcp_session *session, void *user)
     client_release(user);
 }
 
-struct client *client_new(struct mcp_http *http, struct mcp_session *session)
+struct mcp_client *mcp_client_new(struct mcp_http *http, struct mcp_session *session)
 {
-    struct client *client = mem_zero(sizeof *client);
+    struct mcp_client *client = mem_zero(sizeof *client);
     client->http = http;
     client->session = session;
     client->next = http->clients;
@@ -593,12 +593,12 @@ struct client *client_new(struct mcp_http *http, struct mcp_session *session)
     return client;
 }
 
-struct client *client_of(struct mcp_session *session)
+struct mcp_client *mcp_client_of(struct mcp_session *session)
 {
     return session->ended == client_ended ? session->send_user : NULL;
 }
 
-void client_free(struct client *client)
+void mcp_client_free(struct mcp_client *client)
 {
     client->session->ended = NULL;
     mcp_session_set_sender(client->session, NULL, NULL);

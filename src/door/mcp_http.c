@@ -364,7 +364,7 @@ void mcp_http_free(struct mcp_http *http)
     if (!http)
         return;
     while (http->clients)
-        client_free(http->clients);
+        mcp_client_free(http->clients);
     while (http->parked)
         channel_forget(http->parked);
     mcp_headers_forget(http);

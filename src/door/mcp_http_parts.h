@@ -100,17 +100,17 @@ static inline int64_t mcp_http_now_ms(const struct mcp_http *http)
 struct channel *channel_new(struct mcp_http *http, enum channel_kind kind, struct exchange *exchange,
                             const struct accepts *accepts);
 void channel_own_session(struct channel *channel, struct mcp_session *session); /* MODERN, INITIALIZE */
-void channel_join(struct channel *channel, struct client *client);              /* LEGACY */
+void channel_join(struct channel *channel, struct mcp_client *client);          /* LEGACY */
 /* The stream of a session's messages, at once. */
-void channel_listen(struct client *client, struct exchange *exchange);
+void channel_listen(struct mcp_client *client, struct exchange *exchange);
 /* Goes on with the stream that event belongs to. NULL, or why not. */
-const char *channel_resume(struct client *client, struct exchange *exchange, struct str event);
+const char *channel_resume(struct mcp_client *client, struct exchange *exchange, struct str event);
 void channel_forget(struct channel *channel); /* one without a client */
 void channels_tick(struct mcp_http *http);
 
-struct client *client_new(struct mcp_http *http, struct mcp_session *session);
-struct client *client_of(struct mcp_session *session); /* NULL: not a session of this transport */
-void client_free(struct client *client);               /* its session goes on without this transport */
+struct mcp_client *mcp_client_new(struct mcp_http *http, struct mcp_session *session);
+struct mcp_client *mcp_client_of(struct mcp_session *session); /* NULL: not a session of this transport */
+void mcp_client_free(struct mcp_client *client);               /* its session goes on without this transport */
 
 /* ---- mcp_http_headers.c: the headers of modern requests ---- */
 
