@@ -357,16 +357,15 @@ static enum outcome outcome_of_end(const struct mcp_judge *j, const struct mcp_o
         return OUTCOME_NOT_SENT;
     switch (outcome->end) {
     case MCP_TIMED_OUT: return OUTCOME_TIMEOUT;
-    case MCP_UNREADABLE:
-        by_status = outcome_of_status(j, outcome->http_status, &broken);
-        if (by_status == OUTCOME_OPEN)
-            return OUTCOME_UNREADABLE;
-        return j->continued ? OUTCOME_PROVIDER_ERROR : by_status;
+    case MCP_UNREADABLE: return OUTCOME_UNREADABLE;
+    case MCP_CANCELLED: return OUTCOME_CONNECTION_LOST;
     case MCP_ANSWERED:
-    case MCP_LOST:
-    case MCP_CANCELLED: break;
+    case MCP_LOST: break;
     }
-    return OUTCOME_CONNECTION_LOST;
+    if (outcome->http_status == 0)
+        return OUTCOME_CONNECTION_LOST;
+    by_status = outcome_of_status(j, outcome->http_status, &broken); /* a whole answer that is no message */
+    return by_status == OUTCOME_OPEN || j->continued ? OUTCOME_PROVIDER_ERROR : by_status;
 }
 
 void mcp_judge(const struct mcp_judge *j, const struct mcp_outcome *outcome, struct adapter_answer *answer)
