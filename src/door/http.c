@@ -759,8 +759,7 @@ static void door_free(struct http_door *door)
         exchange_free(exchange);
     }
     auth_free(door->parts.auth);
-    if (door->parts.mcp)
-        mcp_http_free(door->parts.mcp);
+    mcp_http_free(door->parts.mcp);
     buf_release(&door->openapi);
     free(door->tls_cert);
     if (door->tls_key)

@@ -53,10 +53,9 @@ static void enter_waiting(struct channel *channel)
     http->waiting_end = &channel->next;
 }
 
-static void join_client(struct channel *channel, struct client *client)
+static void join_client(struct channel *channel, struct mcp_client *client)
 {
     channel->client = client;
-    channel->number = ++client->next_number;
     channel->sibling = client->channels;
     channel->sibling_at = &client->channels;
     if (client->channels)
@@ -215,6 +214,8 @@ static void open_stream(struct channel *channel)
 {
     enter_list(channel, &channel->http->open);
     channel->streaming = true;
+    if (channel->client && !channel->number)
+        channel->number = ++channel->client->next_number;
     add_session_header(channel);
     exchange_stream(channel->exchange, EVENT_STREAM, pending_max(channel->http), left_stream);
 }
@@ -266,7 +267,7 @@ static void finish_plain(struct channel *channel, struct str message, int http_s
 }
 
 /* Answers kept for clients that come back are bounded together; the oldest go. */
-static void bound_ended(struct client *client)
+static void bound_ended(struct mcp_client *client)
 {
     size_t bytes = 0, count = 0, bytes_max = client->http->door->settings.stream_bytes_max;
     for (struct channel *channel = client->channels, *older; channel; channel = older) {
@@ -404,14 +405,14 @@ void channel_own_session(struct channel *channel, struct mcp_session *session)
     session->send_user = channel;
 }
 
-void channel_join(struct channel *channel, struct client *client)
+void channel_join(struct channel *channel, struct mcp_client *client)
 {
     join_client(channel, client);
 }
 
 /* ---- streams of a session ---- */
 
-void channel_listen(struct client *client, struct exchange *exchange)
+void channel_listen(struct mcp_client *client, struct exchange *exchange)
 {
     struct channel *channel = channel_make(client->http, CHANNEL_LISTEN), *oldest = NULL;
     unsigned count = 0;
@@ -432,7 +433,7 @@ void channel_listen(struct client *client, struct exchange *exchange)
 /* The newest that has a client; else one whose client may come back. */
 static bool send_to_session(struct mcp_session *session, void *user, struct str message)
 {
-    struct client *client = user;
+    struct mcp_client *client = user;
     struct channel *found = NULL;
     (void)session;
     for (struct channel *channel = client->channels; channel; channel = channel->sibling) {
@@ -465,7 +466,7 @@ static bool read_event_id(struct str text, uint64_t *channel, uint64_t *event)
     return read_number(&text, event) && text.n == 0;
 }
 
-const char *channel_resume(struct client *client, struct exchange *exchange, struct str event)
+const char *channel_resume(struct mcp_client *client, struct exchange *exchange, struct str event)
 {
     uint64_t number, last;
     struct channel *channel = client->channels;
@@ -558,7 +559,7 @@ void channels_tick(struct mcp_http *http)
 
 /* ---- legacy sessions ---- */
 
-static void client_release(struct client *client)
+static void client_release(struct mcp_client *client)
 {
     while (client->channels) {
         struct channel *channel = client->channels;

@@ -139,7 +139,7 @@ static bool check_once(struct exchange *exchange, struct str id)
 /* ---- sessions ---- */
 
 /* A session belongs to who opened it; to all others there is none. */
-static struct client *find_client(struct mcp_http *http, struct exchange *exchange)
+static struct mcp_client *find_client(struct mcp_http *http, struct exchange *exchange)
 {
     struct str id = trim(exchange->headers[HEADER_MCP_SESSION]);
     char text[MCP_SESSION_ID_SIZE];
@@ -152,16 +152,16 @@ static struct client *find_client(struct mcp_http *http, struct exchange *exchan
     if (!session || strcmp(session->tenant, caller->tenant) != 0 ||
         strcmp(session->principal, caller->principal) != 0 || session->role != caller->role)
         return NULL;
-    return client_of(session);
+    return mcp_client_of(session);
 }
 
-static struct client *require_client(struct mcp_http *http, struct exchange *exchange, struct str id)
+static struct mcp_client *require_client(struct mcp_http *http, struct exchange *exchange, struct str id)
 {
     if (!exchange->headers[HEADER_MCP_SESSION].p) {
         refuse(exchange, 400, RPC_INVALID_REQUEST, id, "Mcp-Session-Id header is required; initialize gives it");
         return NULL;
     }
-    struct client *client = find_client(http, exchange);
+    struct mcp_client *client = find_client(http, exchange);
     if (!client)
         refuse(exchange, 404, SESSION_NOT_FOUND, id, "Session not found");
     return client;
@@ -238,7 +238,7 @@ static void legacy(struct post *post)
     }
     if (!check_legacy_version(exchange, post->message.id))
         return;
-    struct client *client = require_client(post->http, exchange, post->message.id);
+    struct mcp_client *client = require_client(post->http, exchange, post->message.id);
     if (!client)
         return;
     if (request) {
@@ -302,7 +302,7 @@ static void handle_get(struct mcp_http *http, struct exchange *exchange)
         refuse(exchange, 406, RPC_INVALID_REQUEST, STR_NONE, "Accept must list text/event-stream");
         return;
     }
-    struct client *client = require_client(http, exchange, STR_NONE);
+    struct mcp_client *client = require_client(http, exchange, STR_NONE);
     if (!client)
         return;
     if (!event.p) {
@@ -316,7 +316,7 @@ static void handle_get(struct mcp_http *http, struct exchange *exchange)
 
 static void handle_delete(struct mcp_http *http, struct exchange *exchange)
 {
-    struct client *client = require_client(http, exchange, STR_NONE);
+    struct mcp_client *client = require_client(http, exchange, STR_NONE);
     if (!client)
         return;
     mcp_session_end(client->session);

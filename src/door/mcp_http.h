@@ -13,15 +13,6 @@ struct mcp_http;
 
 #define MCP_PATH "/mcp"
 
-/* Until every file behind the door is there, programs link without it. */
-#pragma weak mcp_http_new
-#pragma weak mcp_http_tick
-#pragma weak mcp_http_free
-#pragma weak mcp_http_refuse
-#pragma weak mcp_http_origin_allowed
-#pragma weak mcp_http_allow_origin
-#pragma weak mcp_http_handle
-
 struct mcp_http *mcp_http_new(struct mcp_door *door); /* borrowed while exchanges come */
 /* Opens streams, keeps them alive, forgets what nobody fetched: once a second. */
 void mcp_http_tick(struct mcp_http *http);

@@ -30,9 +30,9 @@ struct kept {
 };
 
 /* What this transport knows of a legacy session. */
-struct client {
+struct mcp_client {
     struct mcp_http *http;
-    struct client *next, **at;
+    struct mcp_client *next, **at;
     struct mcp_session *session;
     struct channel *channels; /* newest first */
     uint64_t next_number;     /* of channels */
@@ -57,7 +57,7 @@ struct channel {
     struct mcp_http *http;
     struct channel *next, **at;            /* of http: waiting, open or parked */
     struct channel *sibling, **sibling_at; /* of client */
-    struct client *client;                 /* legacy */
+    struct mcp_client *client;             /* legacy */
     struct mcp_session *session;           /* MODERN, INITIALIZE: ends with the channel */
     struct exchange *exchange;             /* NULL: nobody is connected */
     struct accepts accepts;
@@ -82,7 +82,7 @@ struct mcp_http {
     struct channel *waiting, **waiting_end; /* nothing sent yet, oldest first */
     struct channel *open;                   /* streams with a client */
     struct channel *parked;                 /* streams without a client, and ended ones */
-    struct client *clients;
+    struct mcp_client *clients;
     struct buf scratch;
     /* mcp_http_headers.c: which arguments have a header, for the tools of this registry */
     struct registry *registry;
