@@ -1,8 +1,7 @@
 /* tools/list: what clients are told of each tool. */
-#include "base/mem.h"
 #include "door/mcp_parts.h"
 
-#include <stdlib.h>
+#include <assert.h>
 
 /* ---- which arguments are onced's ---- */
 
@@ -149,11 +148,11 @@ static void write_input_schema(struct arena *arena, const struct tool *tool, str
 /* What every answer in onced's shape has; more may be there (docs/mcp.md). */
 const char mcp_result_schema[] =
     "{\"type\":\"object\",\"properties\":{\"operation_id\":" TEXT_OR_NULL ",\"tool\":{\"type\":\"string\"},"
-    "\"status\":{\"type\":[\"string\",\"integer\"]},\"reason\":" TEXT_OR_NULL ",\"replayed\":{\"type\":\"boolean\"},"
+    "\"status\":{\"type\":\"string\"},\"reason\":" TEXT_OR_NULL ",\"replayed\":{\"type\":\"boolean\"},"
     "\"result\":{},\"error\":{\"type\":[\"object\",\"null\"]},\"external_id\":" TEXT_OR_NULL ","
     "\"next_action\":{\"enum\":[\"use_result\",\"wait\",\"do_not_retry\",\"fix_arguments\",\"ask_human\"]},"
     "\"retry_after_ms\":{\"type\":[\"integer\",\"null\"]},\"safe_user_message\":{\"type\":\"string\"}},"
-    "\"required\":[\"next_action\"]}";
+    "\"required\":[\"operation_id\",\"tool\",\"status\",\"replayed\",\"next_action\",\"safe_user_message\"]}";
 
 /* Whether the schema can be put one level deeper: what it refers to within itself lies in its definitions, which move
  * to the new root. */
@@ -182,46 +181,73 @@ static bool may_sink(const struct json *value, unsigned depth)
     return true;
 }
 
-/* A protected tool of a server answers in its server's shape, or, as long as nothing is known for certain, in onced's.
- * NULL: that cannot be said in a schema. */
-static struct json *either_schema(struct arena *arena, const struct json *theirs, const char *version)
+/* Moves what must stand at the root from a schema to its new root; returns what is left of it. */
+static struct json *sink(struct arena *arena, const struct json *theirs, struct json *root)
 {
     static const char *const lifted[] = {"$schema", "$defs", "definitions"};
-    struct json *ours, *root = json_object(arena);
-    bool object = is_object(theirs) && str_is(json_get_text(theirs, "type"), "object");
-    if (!is_object(theirs) || !may_sink(theirs, 0) || (!object && strcmp(version, MCP_MODERN_VERSION) != 0))
-        return NULL;
     struct json *rest = json_copy(arena, theirs);
-    if (object)
-        json_set(arena, root, STR("type"), json_string(STR("object")));
     for (size_t i = 0; i < sizeof lifted / sizeof *lifted; i++) {
         const struct json *value = json_get(theirs, lifted[i]);
         if (value)
             json_set(arena, root, str_of(lifted[i]), *value);
         json_remove(rest, str_of(lifted[i]));
     }
-    if (json_parse(arena, str_of(mcp_result_schema), NULL, &ours, NULL))
-        return NULL;
+    return rest;
+}
+
+static struct json *any_of(struct arena *arena, const struct json *one, const struct json *other)
+{
     struct json *any = json_array(arena);
-    json_append(arena, any, *rest);
-    json_append(arena, any, *ours);
-    json_set(arena, root, STR("anyOf"), *any);
+    json_append(arena, any, *one);
+    json_append(arena, any, *other);
+    return any;
+}
+
+static struct json *own_schema(struct arena *arena)
+{
+    struct json *ours;
+    enum err_code code = json_parse(arena, str_of(mcp_result_schema), NULL, &ours, NULL);
+    assert(!code);
+    return ours;
+}
+
+/* A protected tool of a server answers in its server's shape, or, as long as nothing is known for certain, in onced's.
+ * NULL: that cannot be said in a schema. */
+static struct json *either_schema(struct arena *arena, const struct json *theirs, const char *version)
+{
+    bool object = str_is(json_get_text(theirs, "type"), "object");
+    if (!is_object(theirs) || !may_sink(theirs, 0) || (!object && strcmp(version, MCP_MODERN_VERSION) != 0))
+        return NULL;
+    struct json *root = json_object(arena);
+    if (object)
+        json_set(arena, root, STR("type"), json_string(STR("object")));
+    const struct json *rest = sink(arena, theirs, root);
+    json_set(arena, root, STR("anyOf"), *any_of(arena, rest, own_schema(arena)));
+    return root;
+}
+
+/* onced's shape, in which a result is of the stated schema, or there is none. */
+static struct json *wrapped_schema(struct arena *arena, const struct json *stated)
+{
+    struct json *root = own_schema(arena), *none = json_object(arena), *result = json_object(arena);
+    if (!is_object(stated) || !may_sink(stated, 0))
+        return root;
+    json_set(arena, none, STR("type"), json_string(STR("null")));
+    const struct json *rest = sink(arena, stated, root);
+    json_set(arena, result, STR("anyOf"), *any_of(arena, rest, none));
+    json_set(arena, (struct json *)json_get(root, "properties"), STR("result"), *result);
     return root;
 }
 
 static void write_output_schema(struct arena *arena, const struct tool *tool, const struct mcp_settings *settings,
                                 const char *version, struct json_out *out)
 {
-    bool theirs = tool->provider && tool->provider->kind == PROVIDER_MCP;
-    if (!theirs) {
-        if (settings->output_schema)
-            json_out_name(out, "outputSchema"), json_out_raw(out, str_of(mcp_result_schema));
-        return;
-    }
-    if (!tool->output_schema_json)
-        return;
-    const struct json *schema =
-        tool->forwarded ? tool->output_schema_json : either_schema(arena, tool->output_schema_json, version);
+    bool server = tool->provider && tool->provider->kind == PROVIDER_MCP;
+    const struct json *schema = tool->output_schema_json;
+    if (!server)
+        schema = settings->output_schema || schema ? wrapped_schema(arena, schema) : NULL;
+    else if (schema && !tool->forwarded)
+        schema = either_schema(arena, schema, version);
     if (schema)
         json_out_name(out, "outputSchema"), json_out_value(out, schema);
 }

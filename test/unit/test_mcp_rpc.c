@@ -948,7 +948,7 @@ static void test_list_changed(void **state)
     stage->settings.tool_plan = false;
     configure(stage);
     assert_int_equal(told.count, 3);
-    assert_int_equal(fake_work.configured, 2);
+    assert_int_equal(fake_work.configured, 3);
 }
 
 static void ended(struct mcp_session *session, void *user)
