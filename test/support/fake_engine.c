@@ -77,6 +77,8 @@ static bool listed(const struct ledger_list *list, const struct operation *op)
 static enum err_code fake_list(struct engine *engine, struct ledger_list *list, struct arena *arena)
 {
     engine->last_list = *list;
+    snprintf(engine->listed_tenant, sizeof engine->listed_tenant, "%s", list->tenant ? list->tenant : "");
+    snprintf(engine->listed_principal, sizeof engine->listed_principal, "%s", list->principal ? list->principal : "");
     list->ops = arena_zero(arena, sizeof(struct operation *) * FAKE_OPS_MAX);
     for (size_t i = 0; i < engine->op_count; i++) {
         struct operation *op = engine->ops[list->oldest_first ? i : engine->op_count - 1 - i];

@@ -57,7 +57,8 @@ struct engine {
     enum err_code ledger_code; /* not 0: every command ends with it */
     bool ledger_later;         /* commands end in fake_ledger_poll() */
     struct ledger_request *queue;
-    struct ledger_list last_list;
+    struct ledger_list last_list; /* its texts are gone with the request */
+    char listed_tenant[128], listed_principal[128];
 };
 
 void fake_engine_init(struct engine *engine, struct registry *registry);

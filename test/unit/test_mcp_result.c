@@ -78,6 +78,24 @@ static const struct json *content(const struct world *world)
     return json_get(world->result, "content");
 }
 
+/* What clients are told that structured content looks like (settings.output_schema) holds for every answer of ours. */
+static void check_schema(struct world *world)
+{
+    const struct json *shape = json_get(world->result, "structuredContent");
+    if (!shape || world->provider.kind == PROVIDER_MCP || world->reply.kind == REPLY_PLAN)
+        return;
+    struct json *tree;
+    struct schema *schema;
+    struct schema_error *errors;
+    size_t count;
+    struct err err = {0};
+    assert_int_equal(json_parse(&world->arena, str_of(mcp_result_schema), NULL, &tree, &err), ERR_NONE);
+    assert_int_equal(schema_new(tree, NULL, 0, &schema, &err), ERR_NONE);
+    if (schema_validate(schema, &world->arena, shape, &errors, &count, &err))
+        fail_msg("%s", err.text);
+    schema_free(schema);
+}
+
 static void answer(struct world *world)
 {
     struct buf out;
@@ -89,6 +107,7 @@ static void answer(struct world *world)
         fail_msg("%s in %s", err.text, out.p);
     world->result = tree;
     buf_release(&out);
+    check_schema(world);
     assert_true(content(world)->count > 0);
     world->text =
         arena_copy_str(&world->arena, json_get_text(&content(world)->items[content(world)->count - 1], "text"));
