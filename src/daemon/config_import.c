@@ -101,11 +101,11 @@ static void note(struct buf *names, unsigned *count, const char *name)
 
 /* STR_NONE: left without one. */
 static struct str class_for(struct import *import, struct server *server, const char *name,
-                            const struct json *listed_tool, bool in_file)
+                            const struct json *listed_tool)
 {
     struct str stated = stated_class(import, server, name);
     if (stated.p) {
-        if (str_is(stated, "read") && listed_tool && !says_read_only(listed_tool) && !in_file)
+        if (str_is(stated, "read") && listed_tool && !says_read_only(listed_tool))
             note(&server->unproven, &server->unproven_count, name);
         return stated;
     }
@@ -114,7 +114,7 @@ static struct str class_for(struct import *import, struct server *server, const 
         return STR_NONE;
     if (rule.p && str_is(rule, "read_only_hints") && says_read_only(listed_tool))
         return STR("read");
-    if (!in_file)
+    if (listed_tool)
         note(&server->unclassified, &server->unclassified_count, name);
     return STR("external_weak");
 }
@@ -186,7 +186,7 @@ static bool propose(struct import *import, struct server *server, const char *re
     if (!imports(import, server, remote))
         return own != NULL;
     const struct json *stated = own ? json_get(own, "class") : NULL;
-    struct str class = stated ? json_get_text(own, "class") : class_for(import, server, remote, listed_tool, own);
+    struct str class = stated ? json_get_text(own, "class") : class_for(import, server, remote, listed_tool);
     if (class.p)
         json_set(import->arena, section, STR("class"), json_string(class));
     if (class.p && str_is(class, "read") && forwards(import, server, remote))

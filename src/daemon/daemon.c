@@ -1,36 +1,17 @@
-#include "daemon/daemon.h"
+#include "daemon/daemon_parts.h"
 
 #include "adapter/http.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/config.h"
-#include "door/http.h"
-#include "engine/engine.h"
-#include "ledger/ledger.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <uv.h>
 
 #define DRAIN_MS       100 /* the last answers get this long to reach their sockets */
 #define FILE_BYTES_MAX (1024 * 1024)
-
-struct daemon {
-    const struct daemon_options *options;
-    struct config *config;
-    uv_loop_t loop;
-    uv_async_t ledger_news;
-    uv_timer_t tick, drain;
-    uv_signal_t terminate, interrupt, reload;
-    struct ledger *ledger;
-    struct adapter *adapter;
-    struct engine *engine;
-    struct http_door *door;
-    bool stopping, closing;
-    bool told; /* by a signal to stop */
-};
+#define SETTLE_STEP_MS 10 /* between looks whether all MCP servers have told their tools */
 
 /* ---- time ---- */
 
@@ -128,6 +109,18 @@ static enum err_code override_listen(struct daemon *daemon, char *host, size_t s
     return ERR_NONE;
 }
 
+static void open_mcp_door(struct daemon *daemon)
+{
+    const struct config *config = daemon->current ? daemon->current : daemon->config;
+    struct mcp_door_options options = {
+        .loop = &daemon->loop,
+        .engine = daemon->engine,
+        .hub = daemon->hub,
+        .settings = &config->mcp,
+    };
+    daemon->mcp = mcp_door_new(&options);
+}
+
 static enum err_code open_door(struct daemon *daemon, struct err *err)
 {
     const struct config_server *server = &daemon->config->server;
@@ -144,6 +137,7 @@ static enum err_code open_door(struct daemon *daemon, struct err *err)
         .engine = daemon->engine,
         .address = host,
         .port = (uint16_t)port,
+        .mcp = daemon->mcp,
         .auth_tokens = server->auth == CONFIG_AUTH_TOKENS,
         .connections_max = server->connections_max,
         .body_bytes_max = server->body_bytes_max,
@@ -202,30 +196,44 @@ static void close_handles(struct daemon *daemon)
     close_handle((uv_handle_t *)&daemon->ledger_news);
     close_handle((uv_handle_t *)&daemon->tick);
     close_handle((uv_handle_t *)&daemon->drain);
+    close_handle((uv_handle_t *)&daemon->settle);
     close_handle((uv_handle_t *)&daemon->terminate);
     close_handle((uv_handle_t *)&daemon->interrupt);
     close_handle((uv_handle_t *)&daemon->reload);
 }
 
-/* Door first (its ledger requests still come back), then the adapter, then what the loop itself holds. */
-static void on_adapter_closed(void *user)
+/* Doors first (their ledger requests still come back), then the adapters, then what the loop itself holds. */
+static void on_http_closed(void *user)
 {
     close_handles(user);
 }
 
-static void close_adapter(struct daemon *daemon)
+static void close_http(struct daemon *daemon)
 {
-    struct adapter *adapter = daemon->adapter;
-    daemon->adapter = NULL;
-    if (adapter)
-        http_adapter_close(adapter, on_adapter_closed, daemon);
+    struct adapter *http = daemon->http;
+    daemon->http = NULL;
+    if (http)
+        http_adapter_close(http, on_http_closed, daemon);
     else
         close_handles(daemon);
 }
 
+static void on_hub_closed(void *user)
+{
+    close_http(user);
+}
+
 static void on_door_closed(void *user)
 {
-    close_adapter(user);
+    struct daemon *daemon = user;
+    struct mcp_hub *hub = daemon->hub;
+    mcp_door_free(daemon->mcp);
+    daemon->mcp = NULL;
+    daemon->hub = NULL;
+    if (hub)
+        mcp_hub_close(hub, on_hub_closed, daemon);
+    else
+        close_http(daemon);
 }
 
 static void close_all(struct daemon *daemon)
@@ -233,10 +241,12 @@ static void close_all(struct daemon *daemon)
     struct http_door *door = daemon->door;
     daemon->closing = true;
     daemon->door = NULL;
+    if (daemon->mcp)
+        mcp_door_close(daemon->mcp);
     if (door)
         http_door_close(door, on_door_closed, daemon);
     else
-        close_adapter(daemon);
+        on_door_closed(daemon);
 }
 
 static void on_drained(uv_timer_t *timer)
@@ -254,6 +264,7 @@ static void begin_stop(struct daemon *daemon)
 {
     int64_t timeout_ms = daemon->config->server.stop_timeout_ms;
     daemon->stopping = true;
+    uv_timer_stop(&daemon->settle);
     if (daemon->door)
         http_door_stop_accepting(daemon->door);
     engine_stop(daemon->engine, env_system()->now_ms(env_system()) + timeout_ms, on_engine_stopped, daemon);
@@ -276,33 +287,12 @@ static void on_stop_signal(uv_signal_t *signal, int number)
         begin_stop(daemon);
 }
 
-/* ---- reload: all or nothing ---- */
-
 static void on_reload_signal(uv_signal_t *signal, int number)
 {
-    (void)number;
     struct daemon *daemon = signal->data;
-    struct config *config = NULL;
-    struct registry *registry = NULL;
-    struct config_report report;
-    config_report_init(&report);
-    if (config_load(daemon->options->config_path, &config, &registry, &report)) {
-        config_report_print(&report, stderr);
-        log_message(LOG_ERROR, "reload", "refused: the registry in force stays");
-    } else {
-        if (!config_same_process(daemon->config, config))
-            log_message(LOG_WARN, "reload", "changes of server and ledger take effect with a restart");
-        engine_set_registry(daemon->engine, registry);
-        log_set_level(config->server.log);
-        if (log_begin(LOG_INFO, "reload")) {
-            log_int("tools", (int64_t)registry_tool_count(registry));
-            log_text("policy_version", registry_policy_version(registry));
-            log_end();
-        }
-        registry_unref(registry);
-        config_free(config);
-    }
-    config_report_release(&report);
+    (void)number;
+    if (!daemon->stopping)
+        daemon_registry_reload(daemon);
 }
 
 /* ---- start ---- */
@@ -326,31 +316,10 @@ static bool start_loop(struct daemon *daemon)
         return false;
     uv_timer_init(&daemon->loop, &daemon->tick);
     uv_timer_init(&daemon->loop, &daemon->drain);
-    daemon->ledger_news.data = daemon->tick.data = daemon->drain.data = daemon;
+    uv_timer_init(&daemon->loop, &daemon->settle);
+    daemon->ledger_news.data = daemon->tick.data = daemon->drain.data = daemon->settle.data = daemon;
     daemon->terminate.data = daemon->interrupt.data = daemon->reload.data = daemon;
     return true;
-}
-
-static enum err_code start(struct daemon *daemon, struct registry *registry, struct err *err)
-{
-    enum err_code code = open_ledger(daemon, err);
-    if (code)
-        return code;
-    if ((code = http_adapter_new(&daemon->loop, &daemon->adapter, err)))
-        return code;
-    struct engine_options options = {
-        .env = env_system(),
-        .ledger = daemon->ledger,
-        .adapter = daemon->adapter,
-        .registry = registry,
-        .in_flight_max = daemon->config->server.in_flight_max,
-        .sole_owner = true,
-    };
-    daemon->engine = engine_new(&options);
-    engine_on_schedule(daemon->engine, plan_tick, daemon);
-    engine_start(daemon->engine);
-    plan_tick(daemon);
-    return open_http(daemon, err);
 }
 
 static int say_why(const struct daemon *daemon, const struct err *err)
@@ -361,38 +330,109 @@ static int say_why(const struct daemon *daemon, const struct err *err)
     return 1;
 }
 
+static void fail(struct daemon *daemon, const struct err *err)
+{
+    daemon->exit_code = say_why(daemon, err);
+    close_all(daemon);
+}
+
+static void open_doors(struct daemon *daemon)
+{
+    struct err err = {0};
+    open_mcp_door(daemon);
+    if (open_http(daemon, &err))
+        fail(daemon, &err);
+}
+
+/* Clients shall not see half a list of tools; recovery and what is due goes on meanwhile. */
+static void on_settle(uv_timer_t *timer)
+{
+    struct daemon *daemon = timer->data;
+    bool late = (int64_t)uv_now(&daemon->loop) >= daemon->settle_until_ms;
+    if (!late && !mcp_hub_settled(daemon->hub))
+        return;
+    if (!mcp_hub_settled(daemon->hub))
+        log_message(LOG_WARN, "starting", "not every MCP server has told its tools in time: they come later");
+    uv_timer_stop(timer);
+    open_doors(daemon);
+}
+
+static void open_doors_when_settled(struct daemon *daemon)
+{
+    if (!daemon->config->has_mcp_servers) {
+        open_doors(daemon);
+        return;
+    }
+    daemon->settle_until_ms = (int64_t)uv_now(&daemon->loop) + daemon->config->mcp_start_timeout_ms_max;
+    uv_timer_start(&daemon->settle, on_settle, SETTLE_STEP_MS, SETTLE_STEP_MS);
+}
+
+static enum err_code open_adapters(struct daemon *daemon, struct err *err)
+{
+    struct mcp_hub_options options = {
+        .loop = &daemon->loop,
+        .env = env_system(),
+        .catalog_changed = daemon_catalog_changed,
+        .user = daemon,
+    };
+    enum err_code code = http_adapter_new(&daemon->loop, &daemon->http, err);
+    if (!code)
+        code = mcp_hub_new(&options, &daemon->hub, err);
+    if (code)
+        return code;
+    adapter_route_init(&daemon->route);
+    daemon->route.kinds[PROVIDER_HTTP] = daemon->http;
+    daemon->route.kinds[PROVIDER_MCP] = mcp_hub_adapter(daemon->hub);
+    return ERR_NONE;
+}
+
+static enum err_code start(struct daemon *daemon, struct registry *registry, struct err *err)
+{
+    enum err_code code = open_ledger(daemon, err);
+    if (!code)
+        code = open_adapters(daemon, err);
+    if (code)
+        return code;
+    struct engine_options options = {
+        .env = env_system(),
+        .ledger = daemon->ledger,
+        .adapter = &daemon->route.adapter,
+        .registry = registry,
+        .in_flight_max = daemon->config->server.in_flight_max,
+        .sole_owner = true,
+    };
+    daemon->engine = engine_new(&options);
+    engine_on_schedule(daemon->engine, plan_tick, daemon);
+    mcp_hub_apply(daemon->hub, registry);
+    engine_start(daemon->engine);
+    plan_tick(daemon);
+    open_doors_when_settled(daemon);
+    return ERR_NONE;
+}
+
 int daemon_run(const struct daemon_options *options)
 {
     struct daemon daemon = {.options = options};
     struct registry *registry = NULL;
-    struct config_report report;
     struct err err = {0};
-    config_report_init(&report);
-    if (config_load(options->config_path, &daemon.config, &registry, &report)) {
-        config_report_print(&report, stderr);
-        config_report_release(&report);
+    if (daemon_registry_load(&daemon, &registry)) {
+        daemon_registry_release(&daemon);
         return 1;
     }
-    if (!options->mcp) /* which tries again and again */
-        config_report_print(&report, stderr);
-    config_report_release(&report);
     log_set_level(daemon.config->server.log);
     if (!start_loop(&daemon)) {
         fprintf(stderr, "onced: the event loop can not be started: no memory or no file descriptors are left\n");
         registry_unref(registry);
-        config_free(daemon.config);
+        daemon_registry_release(&daemon);
         return 1; /* the process ends: what the loop has is the system's to take back */
     }
-    int exit_code = 0;
-    if (start(&daemon, registry, &err)) {
-        exit_code = say_why(&daemon, &err);
-        close_all(&daemon);
-    }
+    if (start(&daemon, registry, &err))
+        fail(&daemon, &err);
     registry_unref(registry);
     uv_run(&daemon.loop, UV_RUN_DEFAULT);
     ledger_close(daemon.ledger);
     engine_free(daemon.engine);
     uv_loop_close(&daemon.loop);
-    config_free(daemon.config);
-    return exit_code;
+    daemon_registry_release(&daemon);
+    return daemon.exit_code;
 }
