@@ -132,7 +132,7 @@ enum err_code mcp_socket_listen(struct mcp_door *door, const char *path, struct 
     listener->path = mem_copy_text(path);
     listener->fd = fd;
     if (lstat(path, &listener->file) != 0 || uv_poll_init(door->loop, &listener->poll, fd) != 0) {
-        code = err_set(err, ERR_IO, "%s can not be watched", path);
+        code = err_set(err, ERR_IO, "the socket can not be watched: %s", strerror(errno));
         unlink(path);
         close(fd);
         free(listener->path);
