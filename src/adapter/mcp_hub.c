@@ -117,6 +117,7 @@ void mcp_hub_close(struct mcp_hub *hub, void (*closed)(void *user), void *user)
     hub->closing = true;
     hub->closed = closed;
     hub->closed_user = user;
+    mcp_attempts_close(hub);
     for (size_t i = 0; i < hub->server_count; i++)
         stop_server(hub->servers[i]);
     while (hub->retired)

@@ -253,6 +253,10 @@ void mcp_question_withdraw(struct mcp_question *question)
 
 void mcp_answer(struct mcp_question *question, struct str result, int64_t code, struct str message)
 {
+    if (question->answered) { /* of an attempt: it goes with the next round */
+        question->answered(question, result, code, message);
+        return;
+    }
     question_remove(question);
     mcp_connection_answer(question->connection, str_of(question->id), question->pending, result, code, message);
     question_free(question);

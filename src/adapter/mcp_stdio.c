@@ -256,13 +256,14 @@ static bool stdio_send(struct mcp_transport *transport, const struct mcp_outgoin
 {
     struct mcp_stdio *stdio = stdio_of(transport);
     struct str text = message->text;
+    char end[] = "\n";
     int begun = 0;
     if (stdio->exited)
         return err_set(err, ERR_UNAVAILABLE, "the server has ended"), false;
     if (stdio->queued_bytes + text.n > MCP_QUEUE_BYTES_MAX)
         return err_set(err, ERR_UNAVAILABLE, "the server does not read what it is sent"), false;
     if (stdio->queued_bytes == 0) {
-        uv_buf_t bufs[2] = {uv_buf_init((char *)text.p, (unsigned)text.n), uv_buf_init("\n", 1)};
+        uv_buf_t bufs[2] = {uv_buf_init((char *)text.p, (unsigned)text.n), uv_buf_init(end, 1)};
         begun = uv_try_write((uv_stream_t *)&stdio->in, bufs, 2);
         if (begun < 0 && begun != UV_EAGAIN)
             return err_set(err, ERR_UNAVAILABLE, "the server takes no input any more: %s", uv_strerror(begun)), false;
