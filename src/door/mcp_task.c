@@ -79,7 +79,7 @@ static void add_task(struct json_out *json, const struct operation *op, const st
                      const char *status, int64_t now_ms)
 {
     bool legacy = era == MCP_ERA_LEGACY;
-    bool ended = state_terminal(op->state) && strcmp(status, "working") != 0;
+    bool ended = strcmp(status, "working") != 0;
     int64_t poll_ms = shape_retry_after_ms(op, now_ms);
     json_out_member_text(json, "taskId", op->id);
     json_out_member_text(json, "status", status);
