@@ -51,6 +51,7 @@ static void work(struct mcp_request *request)
         return;
     }
     fake_work.held[fake_work.held_count++] = request;
+    fake_work.held_ever++;
     request->release = let_go;
     request->cancel = cancelled;
 }
@@ -192,6 +193,7 @@ static void client_message(struct mcp_sink *sink, struct str message, bool final
 {
     struct play_client *client = (struct play_client *)sink;
     char *copy = mem_copy_bytes(message.p, message.n);
+    client->after_final += play_client_over(client);
     if (!final) {
         if (client->message_count < sizeof client->messages / sizeof *client->messages)
             client->messages[client->message_count] = copy;
@@ -210,7 +212,11 @@ static void client_message(struct mcp_sink *sink, struct str message, bool final
 
 static void client_drop(struct mcp_sink *sink)
 {
-    ((struct play_client *)sink)->drop_count++;
+    struct play_client *client = (struct play_client *)sink;
+    client->after_final += play_client_over(client);
+    client->drop_count++;
+    if (client->ends)
+        mcp_session_end(client->ends);
 }
 
 static void client_delivers(struct mcp_sink *sink, const struct operation *op)

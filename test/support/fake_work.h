@@ -6,7 +6,8 @@
 
 #include "door/mcp_parts.h"
 
-#define FAKE_HELD_MAX 1024
+#define FAKE_HELD_MAX     1024
+#define PLAY_MESSAGES_MAX 16
 
 /* One per program, zeroed by fake_work_reset. */
 struct fake_work {
@@ -20,7 +21,7 @@ struct fake_work {
     bool tasks_possible;
     /* seen */
     struct mcp_request *held[FAKE_HELD_MAX]; /* in the order that they came; NULL once it is gone */
-    size_t held_count;
+    size_t held_count, held_ever;
     size_t handled, released, cancels, notices, sessions_ended, calls_ended, lists_changed, configured, closed;
     char last_method[RPC_METHOD_BYTES_MAX + 1], last_notice[RPC_METHOD_BYTES_MAX + 1], last_changed[32];
 };
@@ -34,11 +35,12 @@ struct mcp_request *fake_work_oldest(void);
 
 /* What came on the sink of one request. Texts are copies. */
 struct play_client {
-    struct mcp_sink sink; /* first */
-    char *messages[16];   /* the first ones */
-    size_t message_count; /* all */
-    char *final;          /* NULL = none yet */
+    struct mcp_sink sink;              /* first */
+    char *messages[PLAY_MESSAGES_MAX]; /* the first ones */
+    size_t message_count;              /* all */
+    char *final;                       /* NULL = none yet */
     int final_count, drop_count, delivers_count, http_status;
+    int after_final; /* messages that came when it was over: a mistake */
     char delivered[OPERATION_ID_SIZE];
     struct mcp_session *ends; /* is ended within the final message, as transports of ephemeral sessions do */
 };
