@@ -111,10 +111,9 @@ static void read_normal(const struct loader *loader, const struct json *section,
 }
 
 /* schema_new's error starts with the place inside the schema: "/properties/a: …". */
-static void read_schema(const struct loader *loader, const struct json *section, const char *pointer,
+static void read_schema(const struct loader *loader, const struct json *value, const char *pointer,
                         struct loaded_tool *out)
 {
-    const struct json *value = json_get(section, "input_schema");
     struct err err = {0};
     if (!value || value->type != JSON_OBJECT)
         return;
@@ -180,6 +179,28 @@ static void compile_mcp(const struct loader *loader, const struct json *section,
         out->core.has_lookup = mcp_tool_has_lookup(out->mcp);
 }
 
+/* The argument that the adapter fills with the provider key is no argument of the caller's: what is checked is the
+ * schema without it. */
+static void hide_key_argument(const struct loader *loader, const char *pointer, struct loaded_tool *out)
+{
+    struct arena *arena = &loader->loaded->arena;
+    const char *name = out->mcp ? mcp_tool_key_argument(out->mcp) : NULL;
+    const struct json *had = out->core.input_schema_json;
+    if (!name || !json_get(json_get(had, "properties"), name))
+        return;
+    struct json *schema = json_copy(arena, had), *kept = json_array(arena);
+    const struct json *required = json_get(schema, "required");
+    json_remove((struct json *)json_get(schema, "properties"), str_of(name)); /* our own copy */
+    for (uint32_t i = 0; required && required->type == JSON_ARRAY && i < required->count; i++)
+        if (required->items[i].type != JSON_STRING || !str_is(required->items[i].text, name))
+            json_append(arena, kept, required->items[i]);
+    if (required)
+        json_set(arena, schema, STR("required"), *kept);
+    schema_free(out->schema);
+    out->schema = NULL;
+    read_schema(loader, schema, pointer, out);
+}
+
 void config_tool_read(const struct loader *loader, struct str name, const struct json *section, const char *pointer,
                       struct loaded_tool *out)
 {
@@ -202,14 +223,14 @@ void config_tool_read(const struct loader *loader, struct str name, const struct
         return;
     read_key(loader, section, pointer, out);
     read_normal(loader, section, pointer, out);
-    read_schema(loader, section, pointer, out);
+    read_schema(loader, json_get(section, "input_schema"), pointer, out);
     read_messages(loader, section, &out->core);
     config_names_check(loader, section, pointer, &out->core);
     out->core.provider = provider ? &provider->core : assumed_provider(arena);
     size_t from = problems->count;
     out->core.has_lookup = json_get(section, "lookup") != NULL;
     if (kind == OPTION_MCP)
-        compile_mcp(loader, section, pointer, provider, out);
+        compile_mcp(loader, section, pointer, provider, out), hide_key_argument(loader, pointer, out);
     else if (json_get(section, "request"))
         compile_http(loader, section, pointer, provider, out);
     config_drop_repeated(problems, start, from);
