@@ -26,6 +26,7 @@ int cli_help(int argc, char **argv);
 int cli_incidents(int argc, char **argv);
 int cli_init(int argc, char **argv);
 int cli_list(int argc, char **argv);
+int cli_mcp(int argc, char **argv);
 int cli_resolve(int argc, char **argv);
 int cli_retry(int argc, char **argv);
 int cli_serve(int argc, char **argv);

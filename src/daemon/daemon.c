@@ -241,6 +241,7 @@ static void close_all(struct daemon *daemon)
     struct http_door *door = daemon->door;
     daemon->closing = true;
     daemon->door = NULL;
+    local_clients_close(&daemon->clients);
     if (daemon->mcp)
         mcp_door_close(daemon->mcp);
     if (door)
@@ -265,6 +266,7 @@ static void begin_stop(struct daemon *daemon)
     int64_t timeout_ms = daemon->config->server.stop_timeout_ms;
     daemon->stopping = true;
     uv_timer_stop(&daemon->settle);
+    local_clients_stop(&daemon->clients);
     if (daemon->door)
         http_door_stop_accepting(daemon->door);
     engine_stop(daemon->engine, env_system()->now_ms(env_system()) + timeout_ms, on_engine_stopped, daemon);
@@ -336,11 +338,33 @@ static void fail(struct daemon *daemon, const struct err *err)
     close_all(daemon);
 }
 
+static void on_clients_left(void *user)
+{
+    struct daemon *daemon = user;
+    if (!daemon->stopping)
+        begin_stop(daemon);
+}
+
+static enum err_code open_to_local_clients(struct daemon *daemon, struct err *err)
+{
+    const struct daemon_options *options = daemon->options;
+    const struct local_clients_options local = {
+        .loop = &daemon->loop,
+        .door = daemon->mcp,
+        .ledger_path = options->ledger_override ? options->ledger_override : daemon->config->ledger.path,
+        .in = options->mcp ? options->mcp_in : -1,
+        .out = options->mcp ? options->mcp_out : -1,
+        .idle = options->mcp ? on_clients_left : NULL,
+        .user = daemon,
+    };
+    return local_clients_open(&daemon->clients, &local, err);
+}
+
 static void open_doors(struct daemon *daemon)
 {
     struct err err = {0};
     open_mcp_door(daemon);
-    if (open_http(daemon, &err))
+    if (open_http(daemon, &err) || open_to_local_clients(daemon, &err))
         fail(daemon, &err);
 }
 

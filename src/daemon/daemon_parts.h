@@ -9,6 +9,7 @@
 #include "adapter/route.h"
 #include "daemon/config.h"
 #include "daemon/daemon.h"
+#include "daemon/local_clients.h"
 #include "door/http.h"
 #include "door/mcp.h"
 #include "engine/engine.h"
@@ -30,6 +31,7 @@ struct daemon {
     struct engine *engine;
     struct mcp_door *mcp;
     struct http_door *door;
+    struct local_clients clients;
     int64_t settle_until_ms; /* of the loop's clock: the doors open then at the latest */
     int exit_code;
     bool stopping, closing;
