@@ -134,8 +134,9 @@ static void round_fail(struct passage *passage, int64_t code, struct str text)
 
 static void round_send(struct passage *passage)
 {
+    bool any = passage->responses.n > 1;
     buf_add_char(&passage->responses, '}');
-    passage->change.responses = arena_str(&passage->request->arena, buf_str(&passage->responses));
+    passage->change.responses = any ? arena_str(&passage->request->arena, buf_str(&passage->responses)) : STR_NONE;
     passage_next(passage);
 }
 
@@ -212,6 +213,7 @@ static void round_begin(struct passage *passage, const struct json *result)
     buf_reset(&passage->responses);
     buf_add_char(&passage->responses, '{');
     passage->questions = arena_zero(&request->arena, (count + 1) * sizeof *passage->questions);
+    passage->question_count = passage->waiting = 0;
     for (uint32_t i = 0; i < count; i++)
         if (!round_ask(passage, &requests->members[i])) {
             round_fail(passage, RPC_INTERNAL_ERROR, STR("The server asks what this client cannot answer"));

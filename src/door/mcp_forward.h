@@ -20,6 +20,7 @@
 #define FORWARD_ASKINGS_MAX   1024   /* questions of servers open at once */
 #define FORWARD_SUSPENDED_MAX 256    /* requests that wait for a next round of their client */
 #define FORWARD_SUSPENDED_MS  600000 /* how long they wait */
+#define FORWARD_QUESTIONS_MAX 100    /* about one request of a modern client */
 #define FORWARD_STATE_BYTES   16     /* of randomness in a requestState */
 #define FORWARD_STATE_SIZE    48     /* of its text, NUL included */
 #define FORWARD_ROUNDS_MAX    10     /* of one request that a modern server asks a legacy client about */

@@ -84,7 +84,7 @@ static void asking_give_up(struct asking *asking)
 static void asking_withdraw_from_client(struct asking *asking)
 {
     struct mcp_session *session = asking->id ? mcp_session_by_number(asking->passing->door, asking->session) : NULL;
-    if (session && !session->ending)
+    if (session)
         mcp_ask_withdraw(session, str_of(asking->id));
 }
 
@@ -492,6 +492,10 @@ static void ask_modern(struct passing *passing, struct mcp_link *link, struct er
                        struct mcp_request *request, const struct rpc_message *message, struct mcp_question *question)
 {
     struct suspended *suspended = suspended_of(passing, request);
+    if (suspended && suspended->keys >= FORWARD_QUESTIONS_MAX) {
+        answer_error(question, RPC_INTERNAL_ERROR, "The client was asked too often");
+        return;
+    }
     if (!suspended && passing->suspended_count >= FORWARD_SUSPENDED_MAX) {
         answer_error(question, RPC_INTERNAL_ERROR, "Too many requests wait for their clients");
         return;
@@ -673,6 +677,7 @@ bool mcp_forward_resume(struct mcp_request *request)
         buf_release(&text);
     } else if (suspended->request) {
         suspended_unname(suspended);
+        responses = responses ? json_copy(&suspended->request->arena, responses) : NULL;
         take_over(suspended, request);
         hand_down(suspended, responses);
     } else {

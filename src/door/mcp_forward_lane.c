@@ -55,6 +55,7 @@ static void timer_fired(uv_timer_t *timer)
     struct passing *passing = timer->data;
     bool tick = passing->ticking && !passing->turn_pending;
     passing->turn_pending = passing->ticking = false;
+    uv_unref((uv_handle_t *)timer);
     lanes_close_retired(passing);
     suspended_park_due(passing);
     if (passing->changed_prompts)
@@ -76,6 +77,7 @@ void passing_next_turn(struct passing *passing)
     if (passing->turn_pending)
         return;
     passing->turn_pending = true;
+    uv_ref((uv_handle_t *)passing->timer);
     uv_timer_start(passing->timer, timer_fired, 0, 0);
 }
 
