@@ -644,7 +644,7 @@ static void cancelled(struct mcp_session *session, const struct rpc_message *mes
         json_write_string(&key, id->text);
     struct mcp_request *request = map_get(&session->by_id, buf_str(&key).p);
     buf_release(&key);
-    if (request && strcmp(request->message.method, "initialize") != 0)
+    if (request)
         cancel(request);
 }
 
