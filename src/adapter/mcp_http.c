@@ -28,6 +28,7 @@
 #define RESUMES_MAX     8     /* failures in a row after which an answer is given up */
 #define LINGER_MS       5000  /* a stream whose answer came may take so long to end */
 #define OVER_MS         5000  /* what was sent in a session that ended may be answered for so long */
+#define GET_DELAY_MS    5000
 #define DELETE_MS       1000
 #define ERROR_WORDS_MAX 200
 
@@ -63,7 +64,8 @@ struct http_transport {
     char version[16];              /* legacy: of the session */
     int64_t over_ms;               /* loop's time when the session ended, 0 = it has not */
     bool initializing;             /* notifications/initialized is on the wire: others wait */
-    bool want_get;                 /* the GET stream is due then */
+    bool want_get;                 /* the GET stream is due: when no request is at work … */
+    int64_t get_by_ms;             /* … and then at the latest; loop's time */
     bool closing;
     struct line *lines;
     uv_timer_t timer;
@@ -89,6 +91,13 @@ static void want_timer(struct http_transport *transport, int64_t at_ms)
     int64_t delay_ms = at_ms - now_of(transport);
     transport->due_ms = at_ms;
     uv_timer_start(&transport->timer, on_timer, delay_ms > 0 ? (uint64_t)delay_ms : 0, 0);
+}
+
+/* It may have been the last request: what waits for that is done by the timer, since nothing may be told from here. */
+static void look_later(struct http_transport *transport)
+{
+    if (transport->over_ms || transport->want_get)
+        want_timer(transport, now_of(transport));
 }
 
 /* ---- lines ---- */
@@ -120,8 +129,7 @@ static void line_free(struct line *line)
         line->next->prev = line->prev;
     buf_release(&line->last_id);
     free(line);
-    if (transport->over_ms) /* it may have been the last */
-        want_timer(transport, now_of(transport));
+    look_later(transport);
 }
 
 /* ---- sending ---- */
@@ -215,9 +223,8 @@ static void release_held(struct http_transport *transport)
             mcp_stream_start(line->stream);
         line->held = false;
     }
-    if (transport->want_get)
-        open_get(line_new(transport, LINE_GET));
-    transport->want_get = false;
+    transport->get_by_ms = now_of(transport) + GET_DELAY_MS;
+    look_later(transport);
 }
 
 static void http_established(struct mcp_transport *base)
@@ -226,7 +233,7 @@ static void http_established(struct mcp_transport *base)
     if (base->connection->era != MCP_ERA_LEGACY)
         return;
     snprintf(transport->version, sizeof transport->version, "%s", base->connection->version);
-    transport->want_get = true;
+    transport->want_get = true; /* stays until it is opened */
     if (!transport->initializing)
         release_held(transport);
 }
@@ -495,8 +502,7 @@ static void http_drop(struct mcp_transport *base, struct mcp_pending *pending, b
     if (line->stream && line->stream->inside && !cancelled) {
         line->at_ms = now_of(transport) + LINGER_MS;
         want_timer(transport, line->at_ms);
-        if (transport->over_ms)
-            want_timer(transport, now_of(transport));
+        look_later(transport);
         return;
     }
     line_free(line);
@@ -523,6 +529,19 @@ static void tick(struct line *line, int64_t now)
         open_get(line);
 }
 
+/* Not while a request is at work: there are servers that take the GET for the continuation of its stream. */
+static void look_for_get(struct http_transport *transport, int64_t now)
+{
+    if (!transport->want_get || transport->initializing || transport->over_ms)
+        return;
+    if (request_waits(transport) && now < transport->get_by_ms) {
+        want_timer(transport, transport->get_by_ms);
+        return;
+    }
+    transport->want_get = false;
+    open_get(line_new(transport, LINE_GET));
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct http_transport *transport = timer->data;
@@ -536,6 +555,7 @@ static void on_timer(uv_timer_t *timer)
         if (line->at_ms != 0)
             want_timer(transport, line->at_ms);
     }
+    look_for_get(transport, now);
     if (!transport->over_ms)
         return;
     if (!request_waits(transport) || now >= transport->over_ms + OVER_MS)
