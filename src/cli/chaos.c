@@ -318,19 +318,26 @@ static int load_and_run(struct settings *settings)
 {
     struct config_report registry_report, examples_report;
     struct registry *registry = NULL;
+    struct config *config = NULL;
     const struct json *examples = NULL;
     int result = CLI_USAGE;
     config_report_init(&registry_report);
     config_report_init(&examples_report);
     log_set_level(LOG_OFF); /* what simulated gateways log is no news of this machine */
     variables_assume(settings->chaos.path);
-    if (config_load(settings->chaos.path, NULL, &registry, &registry_report)) {
+    if (config_load(settings->chaos.path, &config, &registry, &registry_report)) {
         config_report_print(&registry_report, stderr); /* warnings of a file that can be used are for `onced check` */
     } else if (read_examples(settings, registry, &examples_report, &examples)) {
         config_report_print(&examples_report, stderr);
     } else {
+        if (config->imports_tools)
+            fprintf(stderr,
+                    "onced chaos: no MCP server is started: of the tools that %s imports only those that it names are "
+                    "simulated, without their input_schema unless the file states it\n",
+                    settings->chaos.path);
         result = run(settings, registry, examples);
     }
+    config_free(config);
     registry_unref(registry);
     config_report_release(&registry_report);
     config_report_release(&examples_report);

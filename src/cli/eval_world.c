@@ -1,6 +1,8 @@
 #include "cli/eval_world.h"
 
 #include "adapter/http.h"
+#include "adapter/mcp.h"
+#include "adapter/route.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -33,8 +35,10 @@ struct eval_world {
     struct env env;
     struct adapter adapter;
     struct registry *registry;
-    uv_loop_t loop; /* the HTTP adapter's; it builds requests and never sends one */
+    uv_loop_t loop; /* the adapters'; they build requests and never send one */
     struct adapter *http;
+    struct mcp_hub *hub; /* without servers */
+    struct adapter_route route;
     /* of one group */
     int64_t now_ms;
     uint64_t seed;
@@ -95,14 +99,14 @@ static void world_random(struct env *env, void *out, size_t n)
 static enum err_code world_check(struct adapter *adapter, const struct adapter_call *call, struct err *err)
 {
     struct eval_world *world = WORLD_OF(adapter, adapter);
-    return world->http->ops->check(world->http, call, err);
+    return world->route.adapter.ops->check(&world->route.adapter, call, err);
 }
 
 static enum err_code world_describe(struct adapter *adapter, const struct adapter_call *call, struct json_out *out,
                                     struct err *err)
 {
     struct eval_world *world = WORLD_OF(adapter, adapter);
-    return world->http->ops->describe(world->http, call, out, err);
+    return world->route.adapter.ops->describe(&world->route.adapter, call, out, err);
 }
 
 static void world_send(struct adapter *adapter, const struct adapter_call *call, adapter_done *done, void *user)
@@ -557,20 +561,49 @@ void eval_world_end(struct eval_world *world)
     world->ledger = NULL;
 }
 
+static void close_adapters(struct eval_world *world)
+{
+    if (world->http)
+        http_adapter_close(world->http, NULL, NULL);
+    if (world->hub)
+        mcp_hub_close(world->hub, NULL, NULL);
+    uv_run(&world->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&world->loop);
+}
+
+static void never(void *user)
+{
+    (void)user;
+}
+
+static enum err_code open_adapters(struct eval_world *world, struct err *err)
+{
+    struct mcp_hub_options options = {.loop = &world->loop, .env = &world->env, .catalog_changed = never};
+    enum err_code code = http_adapter_new(&world->loop, &world->http, err);
+    if (!code)
+        code = mcp_hub_new(&options, &world->hub, err);
+    if (code)
+        return code;
+    adapter_route_init(&world->route);
+    world->route.kinds[PROVIDER_HTTP] = world->http;
+    world->route.kinds[PROVIDER_MCP] = mcp_hub_adapter(world->hub);
+    return ERR_NONE;
+}
+
 enum err_code eval_world_new(struct registry *registry, struct eval_world **out, struct err *err)
 {
     struct eval_world *world = mem_zero(sizeof *world);
     if (uv_loop_init(&world->loop) != 0) {
         free(world);
-        return err_set(err, ERR_IO, "no event loop for the HTTP adapter");
+        return err_set(err, ERR_IO, "no event loop for the adapters");
     }
-    enum err_code code = http_adapter_new(&world->loop, &world->http, err);
+    world->env = (struct env){world_now, world_random};
+    enum err_code code = open_adapters(world, err);
     if (code) {
-        uv_loop_close(&world->loop);
+        close_adapters(world);
         free(world);
         return code;
     }
-    world->env = (struct env){world_now, world_random};
     world->adapter.ops = &world_ops;
     world->registry = registry_ref(registry);
     *out = world;
@@ -581,9 +614,7 @@ void eval_world_free(struct eval_world *world)
 {
     if (!world)
         return;
-    http_adapter_close(world->http, NULL, NULL);
-    uv_run(&world->loop, UV_RUN_DEFAULT);
-    uv_loop_close(&world->loop);
+    close_adapters(world);
     registry_unref(world->registry);
     free(world);
 }

@@ -77,16 +77,6 @@ static void load_providers(const struct loader *loader, const struct json *root)
     }
 }
 
-static bool imports_tools(const struct json *providers)
-{
-    for (uint32_t i = 0; providers && i < providers->count; i++) {
-        const struct json *mcp = json_get(&providers->members[i].value, "mcp");
-        if (mcp && json_get(mcp, "import"))
-            return true;
-    }
-    return false;
-}
-
 /* What its server lists made the tool unusable: no reason to refuse the file, but the tool is not there. Of tools that
  * the file does not name, warnings are told by the import, for all of them together. */
 static bool left_out(const struct loader *loader, const struct planned_tool *plan, size_t from, size_t errors)
@@ -108,7 +98,8 @@ static bool left_out(const struct loader *loader, const struct planned_tool *pla
     return broken;
 }
 
-static void load_tools(const struct loader *loader, const struct json *root, const struct json *catalog)
+static void load_tools(const struct loader *loader, const struct json *root, const struct json *catalog,
+                       const struct config *config)
 {
     const struct json *tools = mapping(root, "tools"), *providers = mapping(root, "providers");
     struct loaded *loaded = loader->loaded;
@@ -117,7 +108,7 @@ static void load_tools(const struct loader *loader, const struct json *root, con
         problems_add(problems, "/tools", "%u tools, at most %d are allowed", tools->count, REGISTRY_TOOLS_MAX);
         return;
     }
-    if ((!tools || tools->count == 0) && !imports_tools(providers))
+    if ((!tools || tools->count == 0) && !config->imports_tools)
         problems_warn(problems, "/tools", "no tools are defined: every call will be refused");
     struct planned_tool *plans;
     size_t count = config_plan_tools(loader, providers, tools, catalog, &plans);
@@ -275,6 +266,7 @@ static void finish_servers(struct config *config, const struct json *providers)
         if (!stated.p || units_duration_ms(stated, &timeout_ms, NULL))
             timeout_ms = MCP_START_TIMEOUT_MS;
         config->has_mcp_servers = true;
+        config->imports_tools = config->imports_tools || json_get(json_get(section, "mcp"), "import");
         if (timeout_ms > config->mcp_start_timeout_ms_max)
             config->mcp_start_timeout_ms_max = timeout_ms;
     }
@@ -358,7 +350,7 @@ static void read_tree(const struct loader *loader, const struct json *root, cons
     finish_ledger(config, loader->folder);
     load_providers(loader, root);
     finish_servers(config, mapping(root, "providers"));
-    load_tools(loader, root, catalog);
+    load_tools(loader, root, catalog, config);
     load_principals(loader, root);
     check_principals(loader, catalog);
 }

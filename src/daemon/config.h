@@ -41,6 +41,7 @@ struct config {
     struct config_ledger ledger;
     struct mcp_settings mcp;
     bool has_mcp_servers;             /* a provider is an MCP server */
+    bool imports_tools;               /* … and tools are taken over from its list */
     int64_t mcp_start_timeout_ms_max; /* the longest start_timeout of them; 0 = there are none */
 };
 void config_free(struct config *config); /* NULL is fine */

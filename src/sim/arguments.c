@@ -22,6 +22,7 @@ struct rewriter {
 
 struct tool_arguments {
     const struct tool *tool;
+    const struct json *schema;   /* what samples are made from */
     const struct json *examples; /* array, or NULL */
     const struct json **made;    /* [n]; NULL: not made yet */
     size_t made_count;
@@ -72,6 +73,29 @@ void arguments_free(struct arguments *arguments)
     free(arguments);
 }
 
+/* A tool without a schema takes any object; what its key is made of must be in it all the same. */
+static const struct json *schema_of(struct arena *arena, const struct tool *tool)
+{
+    if (tool->input_schema_json)
+        return tool->input_schema_json;
+    struct json *schema = json_object(arena), *properties = json_object(arena), *required = json_array(arena);
+    struct json *text = json_object(arena);
+    struct str name, pointer;
+    json_set(arena, text, STR("type"), json_string(STR("string")));
+    json_set(arena, text, STR("minLength"), json_number(STR("1")));
+    for (size_t i = 0; tool->key && template_place(tool->key, i, &name, &pointer); i++) {
+        struct str member = {pointer.p + 1, pointer.n ? pointer.n - 1 : 0};
+        if (member.n == 0 || memchr(member.p, '/', member.n) || memchr(member.p, '~', member.n))
+            continue; /* not a plain member: an example must be given */
+        json_set(arena, properties, member, *text);
+        json_append(arena, required, json_string(member));
+    }
+    json_set(arena, schema, STR("type"), json_string(STR("object")));
+    json_set(arena, schema, STR("properties"), *properties);
+    json_set(arena, schema, STR("required"), *required);
+    return schema;
+}
+
 static struct tool_arguments *arguments_of(struct arguments *arguments, const struct tool *tool)
 {
     struct tool_arguments *of = map_get(&arguments->tools, tool->name);
@@ -79,6 +103,7 @@ static struct tool_arguments *arguments_of(struct arguments *arguments, const st
         return of;
     of = arena_zero(&arguments->arena, sizeof *of);
     of->tool = tool;
+    of->schema = schema_of(&arguments->arena, tool);
     of->spread = true;
     const struct json *examples = arguments->examples ? json_get(arguments->examples, tool->name) : NULL;
     of->examples = examples && examples->type == JSON_ARRAY && examples->count > 0 ? examples : NULL;
@@ -148,9 +173,8 @@ static enum err_code make_once(struct making *making, struct json *out, struct e
 {
     struct tool_arguments *of = making->of;
     struct arena *arena = &making->arguments->arena;
-    static const struct json anything = {.type = JSON_OBJECT};
     const struct sample_request request = {
-        .schema = of->tool->input_schema_json ? of->tool->input_schema_json : &anything,
+        .schema = of->schema,
         .n = making->n,
         .attempt = making->attempt,
         .all_members = making->all_members,

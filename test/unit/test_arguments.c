@@ -245,6 +245,19 @@ static void test_members_of_the_key_are_always_there(void **state)
 }
 
 /* The key is what makes an intent: members outside of it do not count. */
+/* Tools of MCP servers have their schema from the server, which is not asked here. */
+static void test_without_a_schema_the_key_is_enough(void **state)
+{
+    struct fixture *f = *state;
+    make_tool(f, "{\"type\":\"object\"}", "k:{a}:{b}", NULL, NULL);
+    f->tool.input_schema = NULL;
+    f->tool.input_schema_json = NULL;
+    assert_int_equal(check(f), ERR_NONE);
+    assert_int_equal(f->distinct, INTENTS);
+    const struct json *value = give(f, 1, 0, 0);
+    assert_true(json_get_text(value, "a").n > 0 && json_get_text(value, "b").n > 0);
+}
+
 static void test_few_different_keys_are_told(void **state)
 {
     struct fixture *f = *state;
@@ -474,6 +487,7 @@ int main(void)
         TEST(test_optional_members_come_and_go),
         TEST(test_members_of_the_key_are_always_there),
         TEST(test_few_different_keys_are_told),
+        TEST(test_without_a_schema_the_key_is_enough),
         TEST(test_normalisers_are_heeded),
         TEST(test_variants_are_the_same_intent),
         TEST(test_what_can_not_be_made_is_named),
