@@ -497,13 +497,19 @@ static bool probe_failed_hard(const struct mcp_connection *connection, const str
     return status == 0 || status == 401 || status == 403 || status == 408 || status == 429 || status >= 500;
 }
 
+/* Nothing of it left: the process has ended or is about to, which is told with its reason. */
+static bool was_not_taken(const struct mcp_connection *connection, const struct mcp_outcome *outcome)
+{
+    return outcome->end == MCP_LOST && !outcome->sent && !connection->transport->ops->streams;
+}
+
 static void on_discover(void *user, const struct mcp_outcome *outcome)
 {
     struct mcp_connection *connection = user;
     const struct rpc_message *message = outcome->end == MCP_ANSWERED ? outcome->message : NULL;
     const struct json *versions = message ? json_get(message->result, "supportedVersions") : NULL;
     bool current = connection->stage == MCP_STAGE_DISCOVER;
-    if (!current && connection->stage != MCP_STAGE_INITIALIZE)
+    if ((!current && connection->stage != MCP_STAGE_INITIALIZE) || was_not_taken(connection, outcome))
         return;
     if (message && message->kind == RPC_RESULT && array_has(versions, STR(MCP_MODERN_VERSION))) {
         if (current) {
@@ -531,7 +537,7 @@ static void on_initialize(void *user, const struct mcp_outcome *outcome)
 {
     struct mcp_connection *connection = user;
     const struct rpc_message *message = outcome->end == MCP_ANSWERED ? outcome->message : NULL;
-    if (connection->stage != MCP_STAGE_INITIALIZE)
+    if (connection->stage != MCP_STAGE_INITIALIZE || was_not_taken(connection, outcome))
         return;
     struct str version = message ? json_get_text(message->result, "protocolVersion") : STR_NONE;
     if (message && message->kind == RPC_RESULT && version.p && mcp_version_is_legacy(version)) {
@@ -677,19 +683,30 @@ static void take_answer(struct mcp_connection *connection, struct mcp_pending *s
     mcp_pending_end(pending, &outcome);
 }
 
-/* A text that is no message. Servers print all sorts of things: it is taken for an answer only where that is sure. */
-static void take_garbage(struct mcp_connection *connection, struct mcp_pending *stream, struct str text,
-                         const struct rpc_fault *fault, int http_status)
+/* The request that a text without sense answers: by its id as far as that can be told, else that of its stream. Servers
+ * print all sorts of things: where several wait, only what looks like a message ends one. */
+static struct mcp_pending *garbled(struct mcp_connection *connection, struct mcp_pending *stream, struct arena *arena,
+                                   struct str text)
 {
-    struct mcp_pending *pending = fault->id.p ? mcp_connection_find(connection, fault->id) : stream;
-    if (!pending && text.n > 0 && text.p[0] == '{' && memmem(text.p, text.n, "\"jsonrpc\"", 9))
+    struct rpc_glance glance = rpc_glance(arena, text);
+    struct mcp_pending *pending = stream;
+    if (glance.id.p && (glance.result || glance.error) && !glance.method.p)
+        pending = mcp_connection_find(connection, glance.id);
+    else if (!pending && text.n > 0 && text.p[0] == '{' && memmem(text.p, text.n, "\"jsonrpc\"", 9))
         pending = only_pending(connection);
-    if (!pending || !pending->sent) {
-        count_garbage(connection, fault->err.text, text);
+    return pending && pending->sent ? pending : NULL;
+}
+
+static void take_garbage(struct mcp_connection *connection, struct mcp_pending *stream, struct arena *arena,
+                         struct str text, const char *fault, int http_status)
+{
+    struct mcp_pending *pending = garbled(connection, stream, arena, text);
+    if (!pending) {
+        count_garbage(connection, fault, text);
         return;
     }
     char words[ERR_TEXT_MAX];
-    snprintf(words, sizeof words, "the server's answer cannot be read: %.400s", fault->err.text);
+    snprintf(words, sizeof words, "the server's answer cannot be read: %.400s", fault);
     struct mcp_outcome outcome = {.end = MCP_UNREADABLE, .sent = true, .http_status = http_status, .text = words};
     mcp_pending_end(pending, &outcome);
 }
@@ -704,7 +721,7 @@ void mcp_connection_message(struct mcp_connection *connection, struct mcp_pendin
         return;
     arena_init(&arena);
     if (!rpc_read(&arena, text, &mcp_message_limits, &message, &fault)) {
-        take_garbage(connection, pending, text, &fault, http_status);
+        take_garbage(connection, pending, &arena, text, fault.err.text, http_status);
         arena_release(&arena);
         return;
     }
@@ -719,14 +736,12 @@ void mcp_connection_message(struct mcp_connection *connection, struct mcp_pendin
 
 void mcp_connection_oversize(struct mcp_connection *connection, struct mcp_pending *pending, struct str begin)
 {
+    struct arena arena;
     if (connection->stage == MCP_STAGE_LOST)
         return;
-    if (!pending)
-        pending = only_pending(connection);
-    if (pending && pending->sent)
-        end_with(pending, MCP_UNREADABLE, "the server's answer is over the limit");
-    else
-        count_garbage(connection, "a message over the limit", begin);
+    arena_init(&arena);
+    take_garbage(connection, pending, &arena, begin, "it is over the limit", 0);
+    arena_release(&arena);
 }
 
 void mcp_connection_pending_lost(struct mcp_connection *connection, struct mcp_pending *pending, enum mcp_end end,
