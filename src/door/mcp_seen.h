@@ -8,8 +8,8 @@
 #include "core/operation.h"
 
 #define MCP_SEEN_IDS_MAX      256
-#define MCP_SEEN_ANSWER_BYTES ((size_t)16 * 1024)  /* longer answers are not kept */
-#define MCP_SEEN_BYTES_MAX    ((size_t)128 * 1024) /* of all answers together */
+#define MCP_SEEN_ANSWER_BYTES ((size_t)16 * 1024) /* longer answers are not kept */
+#define MCP_SEEN_BYTES_MAX    ((size_t)64 * 1024) /* of all answers together */
 
 /* The operation whose outcome an answer tells, for engine_delivered. */
 struct mcp_delivery {
