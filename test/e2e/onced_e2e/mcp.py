@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def conformance(arguments, folder, seconds=120):
                           capture_output=True, text=True, timeout=seconds, env=node_environment(), cwd=folder)
     checks = {}
     for file in sorted(folder.rglob("checks.json")):
-        name = str(file.parent.relative_to(folder)).removeprefix("server-").rsplit("-20", 1)[0]
+        name = re.sub(r"-\d{4}-\d\d-\d\dT[\d-]+Z$", "", str(file.parent.relative_to(folder)).removeprefix("server-"))
         checks[name] = json.loads(file.read_text())
     return checks, done.stdout + done.stderr
 
