@@ -205,7 +205,7 @@ def test_S27_killed_between_commit_and_result(onced, orders):
     onced.restart(kill=True)
     answer = Mcp(onced.port).call("pay", PAY, key="step-7")
     done = settled(onced, answer)
-    assert done.state == "completed_success" and done["external_ids"] == [orders.effects[0]["id"]], done
+    assert done.state == "completed_success" and done["external_id"] == orders.effects[0]["id"], done
     assert "unknown_outcome" in onced.states_seen(answer.id)
     assert len(orders.effects) == 1 and len(orders.requests("pay")) == 1
 
