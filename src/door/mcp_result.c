@@ -212,12 +212,21 @@ static void not_shared_words(struct buf *out, const struct engine_reply *reply, 
     buf_printf(out, "\nDo not call %s again for this; tell the user.", tool_name(reply, view));
 }
 
+/* Waiting for what only a person can settle is of no use. */
+static bool waits_for_person(const struct operation *op)
+{
+    return op && shape_next_action(op) == NEXT_ASK_HUMAN;
+}
+
 static void held_words(struct buf *out, const struct engine_reply *reply, const struct mcp_result_view *view)
 {
     buf_add_text(out, "Nothing was run, because an earlier call of the same tool is not settled: ");
     add_existing(out, reply);
     buf_printf(out, ".\nIf this call means the same, do not call %s again: ", tool_name(reply, view));
-    add_wait(out, existing_id(reply), view);
+    if (waits_for_person(reply->op))
+        buf_printf(out, "tell the user that a person has to look at %s", existing_id(reply));
+    else
+        add_wait(out, existing_id(reply), view);
     buf_printf(out, ".\nIf it is another intent, call %s again with \"distinct_from\": \"%s\".", tool_name(reply, view),
                existing_id(reply));
 }
@@ -356,7 +365,7 @@ static struct not_run not_run_of(const struct engine_reply *reply)
         return (struct not_run){PROBLEM_RESULT_NOT_SHARED, NEXT_DO_NOT_RETRY,
                                 "Nothing was done now: the same was requested before by somebody else."};
     case REPLY_HELD:
-        return (struct not_run){PROBLEM_IN_DOUBT, NEXT_WAIT,
+        return (struct not_run){PROBLEM_IN_DOUBT, waits_for_person(reply->op) ? NEXT_ASK_HUMAN : NEXT_WAIT,
                                 "Nothing was done now: an earlier request is still being checked."};
     case REPLY_REPEAT:
         return repeat_is_open(reply)

@@ -367,6 +367,12 @@ static void held_says_both_ways_out(void **state)
     assert_member(shape(world), "reason", "\"in_doubt\"");
     assert_member(shape(world), "next_action", "\"wait\"");
     assert_member(shape(world), "status", "\"not_run\"");
+    world->op.reason = REASON_NEEDS_OPERATOR; /* waiting would be of no use */
+    answer(world);
+    refute_text(world, "onced_wait");
+    assert_text(world, "a person has to look at " OP);
+    assert_text(world, "with \"distinct_from\": \"" OP "\"");
+    assert_member(shape(world), "next_action", "\"ask_human\"");
 }
 
 static void others_results_are_not_told(void **state)
