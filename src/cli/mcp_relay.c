@@ -566,11 +566,16 @@ static void write_owner(struct relay *relay)
     }
 }
 
-/* Everything was said and answered, or the client is gone. */
+/* Everything was said and answered. The owner closes its side when it has no more to say, also to what was no request.
+ */
+static bool all_said(const struct relay *relay)
+{
+    return relay->client_ended && relay->open_count == 0 && relay->fd < 0;
+}
+
 static bool is_done(const struct relay *relay)
 {
-    return relay->client_gone || (relay->client_ended && relay->open_count == 0 && pending(&relay->to_client) == 0 &&
-                                  pending(&relay->to_owner) == 0);
+    return relay->client_gone || (all_said(relay) && pending(&relay->to_client) == 0);
 }
 
 static void wait_for_events(struct relay *relay, struct pollfd fds[3])
@@ -596,7 +601,7 @@ static void turn(struct relay *relay)
         read_client(relay);
     if (!flush(&relay->to_client, relay->options->out) || fds[1].revents & (POLLERR | POLLHUP | POLLNVAL))
         relay->client_gone = true;
-    if (relay->fd < 0)
+    if (relay->fd < 0 && !all_said(relay))
         try_to_connect(relay);
     if (relay->fd >= 0)
         write_owner(relay);
