@@ -263,6 +263,39 @@ static void test_guard_sees_orphans_not_waited_for(void **state)
     assert_int_equal(fix->world.sent_count, 3);
 }
 
+/* Who cancels must know what would be cancelled, and whether anybody else wants it. */
+static void test_a_waiter_tells_what_it_waits_for(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    struct engine_call call = {.tool = "mail", .wait_ms = -1}, same = call;
+    struct waiter *first = world_request(&fix->world, &call, ARGUMENTS, &fix->a);
+    struct engine_waiting waiting = engine_waiting(first); /* the ledger has not decided yet */
+    assert_true(operation_id_valid(waiting.operation));
+    char id[OPERATION_ID_SIZE];
+    memcpy(id, waiting.operation, sizeof id);
+    assert_true(waiting.opened && waiting.alone);
+    world_run(&fix->world);
+    assert_string_equal(fix->world.sent[0].operation, id);
+    waiting = engine_waiting(first);
+    assert_string_equal(waiting.operation, id);
+    assert_true(waiting.opened && waiting.alone);
+    struct waiter *second = world_request(&fix->world, &same, ARGUMENTS, &fix->b);
+    world_run(&fix->world);
+    waiting = engine_waiting(second);
+    assert_string_equal(waiting.operation, id);
+    assert_false(waiting.opened); /* joined it */
+    assert_false(waiting.alone);
+    assert_true(engine_waiting(first).opened);
+    assert_false(engine_waiting(first).alone);
+    engine_caller_left(fix->world.engine, second);
+    assert_true(engine_waiting(first).alone);
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL); /* from now on it sleeps in the ledger */
+    waiting = engine_waiting(first);
+    assert_string_equal(waiting.operation, id);
+    assert_true(waiting.opened && waiting.alone);
+}
+
 static void test_repeat_rule(void **state)
 {
     struct fix *fix = *state;
@@ -1200,6 +1233,7 @@ int main(void)
         TEST(test_give_up_leaves_unknown),
         TEST(test_in_doubt_guard),
         TEST(test_guard_sees_orphans_not_waited_for),
+        TEST(test_a_waiter_tells_what_it_waits_for),
         TEST(test_repeat_rule),
         TEST(test_new_session_joins_what_is_open),
         TEST(test_undelivered_result_is_joined_for_ever),
