@@ -22,8 +22,9 @@ def fixture(tmp_path, processes):
     fixture.stop()
 
 
-def in_front_of(fixture):
-    return {"fixture": {"mcp": {"url": fixture.url, "import": {"classes": {"*": "read"}, "forwarded": True}}}}
+def in_front_of(fixture, revision):
+    """The fixture's tools differ by era, so onced speaks the client's era downwards, too."""
+    return {"fixture": {"mcp": {"url": fixture.url, "protocol": revision, "import": {"classes": {"*": "read"}, "forwarded": True}}}}
 
 
 def run(url, revision, folder):
@@ -49,7 +50,7 @@ def test_control(fixture, tmp_path, revision):
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_through_onced(world, fixture, tmp_path, revision):
-    onced = world.onced({}, providers=in_front_of(fixture))
+    onced = world.onced({}, providers=in_front_of(fixture, revision))
     scored, unscored = run(f"http://127.0.0.1:{onced.port}/mcp", revision, tmp_path / "results")
     assert not scored
     assert set(unscored) <= ALONE_FAILS[revision]
