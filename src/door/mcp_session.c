@@ -178,6 +178,10 @@ struct mcp_door *mcp_door_new(const struct mcp_door_options *options)
     door->engine = options->engine;
     door->hub = options->hub;
     door->settings = *options->settings;
+    /* A client outlives the process that it speaks with (onced mcp): its late answer to a question of the former one
+     * must not fit one of ours. Stays a whole number that any client can hold. */
+    struct env *env = engine_env(door->engine);
+    door->next_number = (uint64_t)env->now_ms(env) * 1024;
     map_init(&door->by_id);
     map_init(&door->by_number);
     door->timer = mem_zero(sizeof *door->timer);
