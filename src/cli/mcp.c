@@ -3,13 +3,14 @@
  *   nobody has the ledger     daemon in this process, on stdin and stdout, and on LEDGER.mcp for those who come later
  *   somebody has it           relay between stdin, stdout and LEDGER.mcp (mcp_relay.h)
  *   … and ends                relay goes on in its thread; the main thread tries to become the daemon of LEDGER.mcp */
+#include "door/mcp.h"
 #include "base/local_socket.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/ledger_path.h"
+#include "cli/mcp_import.h"
 #include "cli/mcp_relay.h"
 #include "daemon/daemon.h"
-#include "door/mcp.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -19,13 +20,30 @@
 
 #define RETRY_MS 100
 
+enum { URL = 256, NAME, ENV, HEADER, OUTPUT = 'o', FORCE = 300 };
+
+static const struct cli_option options[] = {
+    {URL, "url", "URL", NULL, "import: the server's address, instead of a command"},
+    {NAME, "name", "NAME", NULL, "import: what the file calls the server"},
+    {ENV, "env", "NAME", NULL, "import: variable that the command needs; may be given more than once"},
+    {HEADER, "header", "NAME: VALUE", NULL, "import: header for --url, secrets as ${env:NAME}"},
+    {OUTPUT, "output", "FILE", NULL, "import: write there instead of to standard output"},
+    {FORCE, "force", NULL, NULL, "import: overwrite FILE"},
+    {0},
+};
+
 const struct cli_command cli_mcp_command = {
     .name = "mcp",
-    .operands = "",
+    .operands = "[import [SERVER | -- COMMAND ...]]",
+    .words = "import",
     .summary = "be an MCP server on standard input and output",
     .text = "For the configuration of an MCP client: command onced, arguments mcp --config FILE. The ledger is\n"
             "that of the running daemon, or of another onced mcp, or opened here when nobody has it. Logs go\n"
-            "to standard error.",
+            "to standard error.\n\n"
+            "onced mcp import writes a registry file from what a server lists: each tool with a proposed class\n"
+            "and what is to be decided. The server is one of --config FILE, a command, or a --url:\n"
+            "  onced mcp import -- npx -y @modelcontextprotocol/server-filesystem /data",
+    .options = options,
     .shared = CLI_LEDGER,
     .run = cli_mcp,
 };
@@ -127,16 +145,79 @@ static int run(const char *socket_path, struct daemon_options *daemon)
     return CLI_FAILED;
 }
 
+/* ---- onced mcp import ---- */
+
+static bool add_to(const char **list, size_t *count, const char *value)
+{
+    if (*count == MCP_IMPORT_LIST_MAX)
+        return false;
+    list[(*count)++] = value;
+    return true;
+}
+
+static bool take_option(int option, const char *value, struct mcp_import *import)
+{
+    switch (option) {
+    case URL: import->url = value; break;
+    case NAME: import->name = value; break;
+    case ENV: return add_to(import->env, &import->env_count, value);
+    case HEADER: return add_to(import->headers, &import->header_count, value);
+    case OUTPUT: import->output = value; break;
+    case FORCE: import->force = true; break;
+    }
+    return true;
+}
+
+/* What stands behind "--" is a command, whatever it looks like. */
+static int words_behind_dashes(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--") == 0)
+            return argc - i - 1;
+    return 0;
+}
+
+static int run_import(const struct cli_args *args, int words, struct mcp_import *import)
+{
+    int others = args->operand_count - 1 - words;
+    import->words = args->operands + args->operand_count - words;
+    import->word_count = (size_t)words;
+    if (others == 1) {
+        import->config = args->config;
+        import->server = args->operands[1];
+    }
+    if (others > 1 || (others == 1) + (words > 0) + (import->url != NULL) != 1)
+        return cli_usage(args->command, "import takes one of: SERVER, -- COMMAND ..., --url URL");
+    if (others == 1 && !args->config)
+        return cli_usage(args->command,
+                         "import %s: say in which registry file: --config FILE (a command stands behind --)",
+                         import->server);
+    if (others == 0 && args->config)
+        return cli_usage(args->command, "import: --config FILE goes with the name of a SERVER in it");
+    return cli_mcp_import(args->command, import);
+}
+
 int cli_mcp(int argc, char **argv)
 {
     struct cli_args args;
+    struct mcp_import import = {0};
     struct arena arena;
-    int code = CLI_USAGE;
+    bool given = false;
+    int code = CLI_USAGE, words = words_behind_dashes(argc, argv);
     cli_args_init(&args, &cli_mcp_command, argc, argv);
-    int option = cli_args_next(&args);
-    if (option == CLI_ARGS_HELP)
-        return CLI_OK;
-    if (option == CLI_ARGS_BAD || !cli_args_operands(&args, 0, 0))
+    for (int option; (option = cli_args_next(&args)) != CLI_ARGS_END; given = true) {
+        if (option == CLI_ARGS_HELP)
+            return CLI_OK;
+        if (option == CLI_ARGS_BAD)
+            return CLI_USAGE;
+        if (!take_option(option, args.value, &import))
+            return cli_usage(args.command, "more than %d of --env or --header", MCP_IMPORT_LIST_MAX);
+    }
+    if (args.operand_count > words && strcmp(args.operands[0], "import") == 0)
+        return run_import(&args, words, &import);
+    if (given)
+        return cli_usage(args.command, "--url, --name, --env, --header, --output and --force go with import");
+    if (!cli_args_operands(&args, 0, 0))
         return CLI_USAGE;
     if (!args.config)
         return cli_usage(args.command, "say which tools there are: --config FILE with the registry file");

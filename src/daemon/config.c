@@ -474,12 +474,12 @@ static void print_text(const struct config_report *report, const struct registry
     }
 }
 
-int config_check(const char *path, bool json, FILE *out)
+int config_check(const char *path, const struct json *catalog, bool json, FILE *out)
 {
     struct config_report report;
     struct registry *registry = NULL;
     config_report_init(&report);
-    enum err_code code = config_load(path, NULL, &registry, &report);
+    enum err_code code = config_load_with(path, catalog, NULL, &registry, &report);
     if (json)
         print_json(&report, registry, out);
     else

@@ -649,8 +649,8 @@ static void test_unreadable(void **state)
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
-    assert_int_equal(config_check("/none/x.yaml", false, out), 2);
-    assert_int_equal(config_check("/", false, out), 2);
+    assert_int_equal(config_check("/none/x.yaml", NULL, false, out), 2);
+    assert_int_equal(config_check("/", NULL, false, out), 2);
     fclose(out);
     assert_string_equal(text, "/none/x.yaml: cannot be opened: No such file or directory\n"
                               "/: is a folder, expected a registry file\n");
@@ -668,7 +668,7 @@ static void test_check_json(void **state)
     assert_int_equal(write(fd, content, strlen(content)), strlen(content));
     close(fd);
     FILE *out = open_memstream(&text, &size);
-    assert_int_equal(config_check(path, true, out), 1);
+    assert_int_equal(config_check(path, NULL, true, out), 1);
     fclose(out);
     unlink(path);
     struct arena arena;

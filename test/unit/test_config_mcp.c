@@ -2,6 +2,7 @@
  * list that a server gives. */
 #include "adapter/mcp.h"
 #include "daemon/config.h"
+#include "daemon/skeleton.h"
 
 #include "support/test.h"
 
@@ -597,14 +598,149 @@ static void test_policy_version(void **state)
     assert_string_not_equal(versions[1], versions[3]); /* a tool that the server changed is another policy */
 }
 
+/* ---- onced mcp import ---- */
+
+/* tools: JSON array. Compares what is written from the line "tools:" on, and that it can be used. */
+static void expect_skeleton(const char *tools, const char *names, const char *wanted)
+{
+    struct arena arena;
+    struct buf text;
+    arena_init(&arena);
+    buf_init(&text, 0);
+    const struct skeleton skeleton = {
+        .provider = "s",
+        .section =
+            parse(&arena, "{\"mcp\": {\"command\": [\"a b\", \"#: {\\n\"], \"env\": {\"on\": \"${env:HOME}\"}}}"),
+        .tools = parse(&arena, tools),
+        .facts = parse(&arena, "{\"name\": \"n\\nonced: 2\", \"release\": \"1\", \"version\": \"2025-11-25\"}"),
+    };
+    skeleton_write(&skeleton, &text);
+    struct file file = load(buf_str(&text).p, NULL);
+    if (!file.registry)
+        fail_msg("%s%s", buf_str(&text).p, file.report);
+    expect_names(&file, names);
+    const char *part = strstr(buf_str(&text).p, "\ntools:");
+    assert_non_null(part);
+    if (wanted)
+        assert_string_equal(part + 1, wanted);
+    unload(&file);
+    buf_release(&text);
+    arena_release(&arena);
+}
+
+static void test_skeleton(void **state)
+{
+    (void)state;
+    expect_skeleton("[]", "", "tools: {}\n");
+    expect_skeleton(
+        "[" READ
+        ", {\"name\": \"send_mail\", \"description\": \"Sends.\", \"annotations\": {\"destructiveHint\": true, "
+        "\"openWorldHint\": false}, \"inputSchema\": {\"type\": \"object\", \"required\": [\"to\", \"path\", \"body\", "
+        "\"list\"], \"properties\": {\"to\": {\"type\": \"string\"}, \"path\": {\"type\": \"string\"}, \"body\": "
+        "{\"type\": \"string\"}, \"list\": {\"type\": \"array\"}, \"Idempotency-Key\": {\"type\": \"string\"}, "
+        "\"requestTimestamp\": {\"type\": \"integer\"}}}}]",
+        "read send_mail",
+        "tools:\n"
+        "  read:\n"
+        "    # Reads.\n"
+        "    # The server's hints: readOnlyHint true\n"
+        "    # Arguments: path (string)\n"
+        "    provider: s\n"
+        "    class: read\n"
+        "    # Decide: the server says that it only reads. If that is not so, nothing keeps a repeated call from "
+        "acting "
+        "twice.\n"
+        "\n"
+        "  send_mail:\n"
+        "    # Sends.\n"
+        "    # The server's hints: destructiveHint true, openWorldHint false\n"
+        "    # Arguments: to (string, required), path (string, required), body (string, required), list (array, "
+        "required), "
+        "Idempotency-Key (string), requestTimestamp (integer)\n"
+        "    provider: s\n"
+        "    class: external_weak\n"
+        "    # Decide the class: may a repeated call act twice (external_weak), never (external_idempotent), or can it "
+        "not "
+        "be undone\n"
+        "    #   (external_irreversible: needs key and approval)?\n"
+        "    #   Its name sounds as if it could not be undone.\n"
+        "    # Decide the key: two calls with the same one are one effect, for ever. Which arguments make the intent?\n"
+        "    # key: \"send_mail:{to}:{path}\"\n"
+        "    # Idempotency-Key looks like a key: onced can fill it in, hidden from the model, the same on every "
+        "attempt:\n"
+        "    # mcp: {key_argument: Idempotency-Key}\n"
+        "    # Differs between attempts without meaning another intent?\n"
+        "    # volatile: [/requestTimestamp]\n"
+        "    # Decide how to find out what happened when a call's answer is lost; without a lookup an operator is "
+        "asked.\n");
+}
+
+/* What a server says of itself is text for comments and names, whatever it looks like. */
+static void test_skeleton_of_odd_lists(void **state)
+{
+    (void)state;
+    expect_skeleton(
+        "[{\"name\": \"a/b c\\n#\", \"description\": \"x\\ntools: {evil: 1}\\u0000\\t\"}, {\"name\": \"a_b_c__\"}, "
+        "{\"name\": \"true\"}, {\"name\": \"12\"}, {\"name\": \"\"}, {}, 1, {\"name\": \"\\\"'{}\"}, {\"name\": "
+        "\"x123456789x123456789x123456789x123456789x123456789x123456789x123456789\"}, {\"name\": "
+        "\"x123456789x123456789x123456789x123456789x123456789x123456789x1234567890\"}, {\"name\": \"get_x\", "
+        "\"inputSchema\": {\"required\": [\"a}:\\n\", 3], \"properties\": {\"a}:\\n\": {\"type\": \"string\"}, "
+        "\"idempotency\\nkey\": {\"type\": \"string\"}, \"n\": {\"type\": [\"string\"]}, \"t\": 3}}, \"annotations\": "
+        "7}]",
+        "12 ____ a_b_c__ a_b_c___2 get_x true x123456789x123456789x123456789x123456789x123456789x123456789x123 "
+        "x123456789x123456789x123456789x123456789x123456789x1234567_2",
+        NULL);
+}
+
+static void test_skeleton_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words[5], *name;
+    } commands[] = {
+        {{"npx", "-y", "@modelcontextprotocol/server-filesystem@2026.1", "/data"}, "filesystem"},
+        {{"uvx", "mcp-server-git"}, "git"},
+        {{"/usr/bin/python3", "tools/mail_mcp.py"}, "mail-mcp"},
+        {{"docker", "run", "-i", "ghcr.io/x/github-mcp-server"}, "github"},
+        {{"env", "A=b", "node", "./server.js"}, "server"},
+        {{"./files-mcp"}, "files"},
+        {{"python3", "-c", "???"}, "server"},
+    };
+    struct arena arena;
+    arena_init(&arena);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        char *words[5];
+        size_t count = 0;
+        for (; count < 5 && commands[i].words[count]; count++)
+            words[count] = arena_copy_text(&arena, commands[i].words[count]);
+        assert_string_equal(skeleton_name_of_command(&arena, words, count), commands[i].name);
+    }
+    assert_string_equal(skeleton_name_of_url(&arena, "https://mcp.example.com/x"), "mcp-example-com");
+    assert_string_equal(skeleton_name_of_url(&arena, "http://127.0.0.1:3001/mcp"), "server");
+    arena_release(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_door),           cmocka_unit_test(test_principals), cmocka_unit_test(test_servers),
-        cmocka_unit_test(test_errors),         cmocka_unit_test(test_paths),      cmocka_unit_test(test_import),
-        cmocka_unit_test(test_classes),        cmocka_unit_test(test_forwarded),  cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_merge),          cmocka_unit_test(test_bad_lists),  cmocka_unit_test(test_collisions),
-        cmocka_unit_test(test_refined_server), cmocka_unit_test(test_advice),     cmocka_unit_test(test_policy_version),
+        cmocka_unit_test(test_door),
+        cmocka_unit_test(test_principals),
+        cmocka_unit_test(test_servers),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_import),
+        cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_forwarded),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_bad_lists),
+        cmocka_unit_test(test_collisions),
+        cmocka_unit_test(test_refined_server),
+        cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_policy_version),
+        cmocka_unit_test(test_skeleton),
+        cmocka_unit_test(test_skeleton_of_odd_lists),
+        cmocka_unit_test(test_skeleton_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
