@@ -28,7 +28,7 @@
 #define RESUMES_MAX     8     /* failures in a row after which an answer is given up */
 #define LINGER_MS       5000  /* a stream whose answer came may take so long to end */
 #define OVER_MS         5000  /* what was sent in a session that ended may be answered for so long */
-#define GET_DELAY_MS    5000
+#define HEAD_MS         250   /* requests wait so long for the GET stream */
 #define DELETE_MS       1000
 #define ERROR_WORDS_MAX 200
 
@@ -63,9 +63,9 @@ struct http_transport {
     char *session;                 /* NULL = none */
     char version[16];              /* legacy: of the session */
     int64_t over_ms;               /* loop's time when the session ended, 0 = it has not */
-    bool initializing;             /* notifications/initialized is on the wire: others wait */
-    bool want_get;                 /* the GET stream is due: when no request is at work … */
-    int64_t get_by_ms;             /* … and then at the latest; loop's time */
+    bool holding;                  /* the handshake's last steps are on the wire: others wait */
+    struct line *announce, *get;   /* these steps: notifications/initialized, the GET stream; NULL = over */
+    int64_t get_by_ms;             /* loop's time: when the GET stream is not waited for any more, 0 = not */
     bool closing;
     struct line *lines;
     uv_timer_t timer;
@@ -96,7 +96,7 @@ static void want_timer(struct http_transport *transport, int64_t at_ms)
 /* It may have been the last request: what waits for that is done by the timer, since nothing may be told from here. */
 static void look_later(struct http_transport *transport)
 {
-    if (transport->over_ms || transport->want_get)
+    if (transport->over_ms)
         want_timer(transport, now_of(transport));
 }
 
@@ -127,6 +127,10 @@ static void line_free(struct line *line)
     *(line->prev ? &line->prev->next : &transport->lines) = line->next;
     if (line->next)
         line->next->prev = line->prev;
+    if (transport->announce == line)
+        transport->announce = NULL;
+    if (transport->get == line)
+        transport->get = NULL;
     buf_release(&line->last_id);
     free(line);
     look_later(transport);
@@ -159,6 +163,7 @@ static void open_get(struct line *line)
     if (line->has_id)
         mcp_stream_header(stream, "Last-Event-ID", buf_str(&line->last_id));
     mcp_stream_prepare(stream, "GET", STR_NONE, 0);
+    stream->want_head = line == line->transport->get && line->transport->holding;
     line->at_ms = 0;
     mcp_stream_start(stream);
 }
@@ -184,7 +189,7 @@ static void open_post(struct line *line, const struct mcp_outgoing *message)
         add_modern_headers(line, message);
     /* a request has as long as its requester waits */
     mcp_stream_prepare(stream, "POST", message->text, line->pending ? 0 : transport->provider->timeout_ms);
-    if (transport->initializing)
+    if (transport->holding)
         line->held = true;
     else
         mcp_stream_start(stream);
@@ -206,16 +211,22 @@ static bool http_send(struct mcp_transport *base, const struct mcp_outgoing *mes
         message->pending->transport_data = line;
     }
     open_post(line, message);
-    if (message->kind == RPC_NOTIFICATION && strcmp(message->method, "notifications/initialized") == 0)
-        transport->initializing = true;
+    if (message->kind == RPC_NOTIFICATION && strcmp(message->method, "notifications/initialized") == 0) {
+        transport->holding = true;
+        transport->announce = line;
+    }
     return true;
 }
 
-/* Servers need not take requests before they have heard that the handshake is over. */
+/* Servers need not take requests before they have heard that the handshake is over; and what one of them asks in the
+ * course of a request may go to the GET stream, and be lost when that is not open yet:
+ *
+ *   notifications/initialized ─► its answer ─► GET ─► its head ─► requests */
 static void release_held(struct http_transport *transport)
 {
     struct line *line = transport->lines;
-    transport->initializing = false;
+    transport->holding = false;
+    transport->get_by_ms = 0;
     while (line && line->next)
         line = line->next;
     for (; line; line = line->prev) { /* in the order of sending; starting calls nobody back */
@@ -223,8 +234,27 @@ static void release_held(struct http_transport *transport)
             mcp_stream_start(line->stream);
         line->held = false;
     }
-    transport->get_by_ms = now_of(transport) + GET_DELAY_MS;
-    look_later(transport);
+}
+
+static void announced(struct http_transport *transport)
+{
+    transport->get = line_new(transport, LINE_GET);
+    transport->get_by_ms = now_of(transport) + HEAD_MS;
+    want_timer(transport, transport->get_by_ms);
+    open_get(transport->get);
+}
+
+/* Also when it was refused: not every server has one. */
+static void get_answered(struct http_transport *transport)
+{
+    if (transport->holding)
+        release_held(transport);
+}
+
+static void on_head(struct mcp_stream *stream)
+{
+    struct line *line = stream->owner;
+    get_answered(line->transport);
 }
 
 static void http_established(struct mcp_transport *base)
@@ -233,9 +263,6 @@ static void http_established(struct mcp_transport *base)
     if (base->connection->era != MCP_ERA_LEGACY)
         return;
     snprintf(transport->version, sizeof transport->version, "%s", base->connection->version);
-    transport->want_get = true; /* stays until it is opened */
-    if (!transport->initializing)
-        release_held(transport);
 }
 
 /* ---- words for failures ---- */
@@ -425,6 +452,7 @@ static void get_ended(struct line *line, const struct mcp_stream_end *end)
 {
     bool offered = end->status >= 200 && end->status <= 299 && end->form == MCP_FORM_EVENTS;
     bool again = (offered && !end->over) || end->status == 0 || end->status >= 500;
+    get_answered(line->transport);
     if (!again || line->transport->over_ms) { /* 405: the server has none */
         line->stream = NULL;
         line_free(line);
@@ -457,7 +485,7 @@ static void on_ended(struct mcp_stream *stream, const struct mcp_stream_end *end
 {
     struct line *line = line_of(stream);
     struct http_transport *transport = line->transport;
-    bool initialized = line->kind == LINE_POST && transport->initializing && !line->held;
+    bool initialized = line == transport->announce;
     if (line->kind != LINE_DELETE && ends_session(line, end))
         session_over(transport);
     switch (line->kind) {
@@ -475,7 +503,7 @@ static void on_ended(struct mcp_stream *stream, const struct mcp_stream_end *end
         line->stream = NULL;
         line_free(line);
         if (initialized)
-            release_held(transport);
+            announced(transport);
         return;
     case LINE_DELETE:
         line->stream = NULL;
@@ -485,7 +513,7 @@ static void on_ended(struct mcp_stream *stream, const struct mcp_stream_end *end
     }
 }
 
-static const struct mcp_stream_ops line_stream_ops = {.message = on_message, .ended = on_ended};
+static const struct mcp_stream_ops line_stream_ops = {.head = on_head, .message = on_message, .ended = on_ended};
 
 /* ---- ends of requests ---- */
 
@@ -529,19 +557,6 @@ static void tick(struct line *line, int64_t now)
         open_get(line);
 }
 
-/* Not while a request is at work: there are servers that take the GET for the continuation of its stream. */
-static void look_for_get(struct http_transport *transport, int64_t now)
-{
-    if (!transport->want_get || transport->initializing || transport->over_ms)
-        return;
-    if (request_waits(transport) && now < transport->get_by_ms) {
-        want_timer(transport, transport->get_by_ms);
-        return;
-    }
-    transport->want_get = false;
-    open_get(line_new(transport, LINE_GET));
-}
-
 static void on_timer(uv_timer_t *timer)
 {
     struct http_transport *transport = timer->data;
@@ -555,7 +570,8 @@ static void on_timer(uv_timer_t *timer)
         if (line->at_ms != 0)
             want_timer(transport, line->at_ms);
     }
-    look_for_get(transport, now);
+    if (transport->get_by_ms != 0 && now >= transport->get_by_ms)
+        get_answered(transport); /* it answers when there is something to say */
     if (!transport->over_ms)
         return;
     if (!request_waits(transport) || now >= transport->over_ms + OVER_MS)

@@ -19,6 +19,13 @@ static struct mcp_stream *stream_of(struct curl_transfer *transfer)
 
 /* ---- what libcurl gives ---- */
 
+static int status_of(const struct mcp_stream *stream)
+{
+    long status = 0;
+    curl_easy_getinfo(stream->transfer.easy, CURLINFO_RESPONSE_CODE, &status);
+    return (int)status;
+}
+
 /* The value of the header if line is "name: value", in the arena. */
 static const char *header_value(struct mcp_stream *stream, const char *name, const char *line, size_t n)
 {
@@ -51,6 +58,8 @@ static size_t on_header(char *line, size_t size, size_t count, void *user)
         stream->content_type = value;
     else if ((value = header_value(stream, "Mcp-Session-Id", line, n)))
         stream->session = value;
+    else if (stream->want_head && n <= 2 && status_of(stream) >= 200)
+        curl_transfer_received(&stream->transfer);
     return n;
 }
 
@@ -87,13 +96,6 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *user)
 
 /* ---- events ---- */
 
-static int status_of(const struct mcp_stream *stream)
-{
-    long status = 0;
-    curl_easy_getinfo(stream->transfer.easy, CURLINFO_RESPONSE_CODE, &status);
-    return (int)status;
-}
-
 static void on_event(void *user, const struct sse_event *event)
 {
     struct mcp_stream *stream = user;
@@ -119,7 +121,11 @@ static void received(struct curl_transfer *transfer)
 {
     struct mcp_stream *stream = stream_of(transfer);
     stream->inside = true;
-    if (!sse_reader_feed(&stream->reader, stream->body.p, stream->body.n))
+    if (stream->want_head) {
+        stream->want_head = false;
+        stream->ops->head(stream);
+    }
+    if (stream->owner && !sse_reader_feed(&stream->reader, stream->body.p, stream->body.n))
         stream->over = true;
     stream->inside = false;
     buf_reset(&stream->body);
@@ -276,7 +282,8 @@ struct mcp_stream *mcp_stream_take(struct mcp_http_client *client, struct mcp_pr
     stream->ops = ops;
     stream->owner = owner;
     stream->head_bytes = 0;
-    stream->head_over = stream->over = stream->has_form = stream->has_id = stream->has_event = false;
+    stream->head_over = stream->over = stream->has_form = stream->has_id = stream->has_event = stream->want_head =
+        false;
     stream->content_type = stream->session = NULL;
     stream->retry_ms = -1;
     stream->headers = provider->header_lines;

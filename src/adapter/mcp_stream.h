@@ -32,6 +32,8 @@ struct mcp_stream_end {
 };
 
 struct mcp_stream_ops {
+    /* The answer's head is there; only when want_head was set. */
+    void (*head)(struct mcp_stream *stream);
     /* One event of type "message" with data. status: of the answer that it came in. */
     void (*message)(struct mcp_stream *stream, struct str text, int status);
     /* Nothing more is told after it. */
@@ -45,6 +47,7 @@ struct mcp_stream {
     const struct mcp_stream_ops *ops;
     void *owner; /* NULL once stopped */
     bool inside; /* a callback of ops runs */
+    bool want_head;
     /* the request */
     struct arena arena;
     struct buf request;
