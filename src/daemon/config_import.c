@@ -167,9 +167,10 @@ static void add_defaults(struct import *import, const struct json *defaults, str
     static const char *const of_writes[] = {"key", "identity", "reconcile", "repeat_window", "while_in_doubt", NULL},
                              *const of_reads[] = {"audit", "cache", NULL};
     const char *const *unfit = class.p && str_is(class, "read") ? of_writes : of_reads;
+    bool idempotent = class.p && str_is(class, "external_idempotent");
     for (uint32_t i = 0; defaults && i < defaults->count; i++) {
         const struct json_member *member = &defaults->members[i];
-        bool fitting = true;
+        bool fitting = idempotent || !str_is(member->name, "idempotent_by");
         for (size_t k = 0; unfit[k]; k++)
             fitting = fitting && !str_is(member->name, unfit[k]);
         if (fitting)
