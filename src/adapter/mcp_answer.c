@@ -109,7 +109,7 @@ static enum outcome outcome_of_code(int64_t code)
 /* The TypeScript SDK uses the same codes when it does not like what the tool gave back: the tool has run then. */
 static bool is_about_result(struct str words)
 {
-    return words.n > 0 &&
+    return words.p &&
            (memmem(words.p, words.n, "structured content", 18) || memmem(words.p, words.n, "utput validation", 16));
 }
 
