@@ -43,6 +43,7 @@ enum err_code mcp_hub_new(const struct mcp_hub_options *options, struct mcp_hub 
     hub->adapter.ops = &mcp_adapter_ops;
     hub->options = *options;
     hub->open = mcp_transport_open;
+    hub->queue_bytes_max = MCP_QUEUE_BYTES_MAX;
     hub->deferred_end = &hub->deferred;
     hub->holds = 1; /* until it is closed */
     arena_init(&hub->arena);

@@ -84,6 +84,7 @@ struct mcp_hub {
     size_t server_count;
     struct mcp_server *retired;          /* not named any more, their last requests go on */
     mcp_open_fn *open;                   /* mcp_transport_open */
+    size_t queue_bytes_max;              /* MCP_QUEUE_BYTES_MAX */
     const struct mcp_listener *listener; /* messages about attempts; NULL = none */
     void *listener_user;
     struct mcp_deferred *deferred, **deferred_end;

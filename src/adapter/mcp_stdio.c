@@ -260,7 +260,7 @@ static bool stdio_send(struct mcp_transport *transport, const struct mcp_outgoin
     int begun = 0;
     if (stdio->exited)
         return err_set(err, ERR_UNAVAILABLE, "the server has ended"), false;
-    if (stdio->queued_bytes + text.n > MCP_QUEUE_BYTES_MAX)
+    if (stdio->queued_bytes + text.n > stdio->hub->queue_bytes_max)
         return err_set(err, ERR_UNAVAILABLE, "the server does not read what it is sent"), false;
     if (stdio->queued_bytes == 0) {
         uv_buf_t bufs[2] = {uv_buf_init((char *)text.p, (unsigned)text.n), uv_buf_init(end, 1)};
