@@ -28,8 +28,8 @@ PROGRAMS = {
 }
 
 
-def tools():
-    return {TOOL: registry.write("refunds", {"payment_id": TEXT, "amount_cents": INTEGER}, keyed=False)}
+def tools(**more):
+    return {TOOL: registry.write("refunds", {"payment_id": TEXT, "amount_cents": INTEGER}, keyed=False, **more)}
 
 
 @pytest.fixture
@@ -67,16 +67,18 @@ def test_an_answer_is_lost(onced, provider, lossy, client):
 
 
 @pytest.mark.parametrize("client", PROGRAMS)
-def test_the_outcome_is_unknown(onced, provider, client):
-    """The provider commits and says nothing; the look-up cannot see the effect yet."""
-    provider.config(propagation_ms=1500)
+def test_the_outcome_is_unknown(world, provider, client):
+    """The provider commits and says nothing; the look-up cannot see the effect until after the callers' wait."""
+    onced = world.onced(tools(settle="4s", wait="700ms"))
+    provider.config(propagation_ms=3000)
     provider.script("timeout_after")
     told = run([*PROGRAMS[client], f"http://127.0.0.1:{onced.port}/mcp", TOOL, json.dumps(ARGUMENTS)])
     print(f"\n{client}\n  first:  {told['first']}\n  second: {told['second']}")
-    onced.settled(onced.operations()[0]["operation_id"])
+    assert onced.settled(onced.operations()[0]["operation_id"]).state == "completed_success"
     assert provider.effects() == 1 and len(provider.writes()) == 1, provider.requests()
     for answer in told.values():
         assert "error" not in answer, told  # nothing that invites another try
+    assert "not done" not in told["first"]["text"] and "onced_wait" in told["first"]["text"], told
 
 
 # ---- the inspector's command line ----

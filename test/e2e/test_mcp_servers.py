@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from onced_e2e import mcp
-from onced_e2e.client import LOST
+from onced_e2e.client import LOST, Client
 from onced_e2e.process import environment
 from onced_e2e.rpc import Mcp
 from onced_e2e.stripe import free_port
@@ -47,15 +47,18 @@ def kill_servers(onced):
 
 
 def settle(port, tool, arguments, key, end):
-    """Calls with the same key until the outcome is known, as a caller does that has durable keys."""
+    """Calls with the same key until it is done, as a caller does that has durable keys. What a look-up proves absent is closed
+    (a server without keys is never sent anything twice); then an operator has it tried again."""
     while time.monotonic() < end:
         try:
             answer = Mcp(port(), timeout=8).call(tool, arguments, key)
+            if answer.state in ("completed_success", "completed_noop"):
+                return answer
+            if answer.state == "failed_permanent":
+                assert answer.shape["reason"] == "absent", answer
+                Client(port()).post(f"/v1/operations/{answer.id}/retry", {"note": "proven absent"})
         except LOST:
-            time.sleep(0.05)
-            continue
-        if answer.state in ("completed_success", "completed_noop", "failed_permanent"):
-            return answer
+            pass
         time.sleep(0.05)
     raise AssertionError(f"{key} did not settle")
 
