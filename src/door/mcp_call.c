@@ -145,6 +145,27 @@ static void refuse_task(struct mcp_request *request, const struct engine_reply *
     buf_release(&data);
 }
 
+/* For the people at a client that asked for logs: which operation the call is, and how it stands. */
+static void log_call(struct mcp_request *request, const struct engine_reply *reply)
+{
+    const struct operation *op = reply->op;
+    if (request->log_level < 0 || reply->kind != REPLY_OPERATION || !op->id[0])
+        return;
+    struct buf data;
+    struct json_out out;
+    buf_init(&data, 0);
+    json_out_init(&out, &data);
+    json_out_object(&out);
+    json_out_member_text(&out, "operation_id", op->id);
+    json_out_member_text(&out, "tool", op->tool);
+    json_out_member_text(&out, "status", state_name(op->state));
+    json_out_member_bool(&out, "replayed", reply->replayed);
+    json_out_end_object(&out);
+    bool doubt = op->state == STATE_UNKNOWN_OUTCOME;
+    mcp_log(request, mcp_log_level(doubt ? STR("warning") : STR("info")), "onced", buf_str(&data));
+    buf_release(&data);
+}
+
 static void answer(struct mcp_request *request, const struct tool_call *call, const struct engine_reply *reply)
 {
     struct mcp_fault fault;
@@ -154,6 +175,7 @@ static void answer(struct mcp_request *request, const struct tool_call *call, co
     view.tool = call->call.tool;
     view.shape.replayed = reply->replayed;
     view.shape.other_arguments = reply->other_arguments;
+    log_call(request, reply);
     if (call->task && reply->kind == REPLY_OPERATION && (must || !ended))
         mcp_task_created(request, reply->op, reply->tool);
     else if (must && !mcp_reply_is_error(&request->arena, reply, view.tool, &fault))

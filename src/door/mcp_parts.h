@@ -84,7 +84,7 @@ struct mcp_session {
     const char *id_key;             /* key of mcp_door.by_id */
     char id[MCP_SESSION_ID_SIZE];   /* of MCP-Session-Id; stdio and ephemeral sessions do not use theirs */
     bool stdio, ephemeral;
-    bool initialized;   /* legacy: initialize was answered */
+    bool initialized;   /* legacy: initialize was accepted */
     char version[16];   /* legacy: negotiated revision; "" before */
     struct arena arena; /* texts below */
     const char *tenant, *principal;
@@ -125,7 +125,8 @@ struct mcp_facts {
     /* modern over HTTP: checked against the body by mcp_http.c before the message is handed over */
 };
 
-/* One request of a client. Made by mcp_receive, ended by mcp_reply*, mcp_request_gone. */
+/* One request of a client. Made by mcp_receive; ended by mcp_reply*, by mcp_request_gone of its last sink, by
+ * notifications/cancelled and with its session. Texts and trees lie in its arena, or outlive it. */
 struct mcp_request {
     struct mcp_session *session;
     struct mcp_request *next, **at;
@@ -143,6 +144,8 @@ struct mcp_request {
     void *user;                                   /* of who works on it … */
     void (*release)(struct mcp_request *request); /* … and lets go of it: called once when the request ends */
     void (*cancel)(struct mcp_request *request);  /* the client cancelled (NULL: only dropped) */
+    /* The client cannot be reached and may come back for the answer, or is back (NULL: makes no difference). */
+    void (*away)(struct mcp_request *request, bool away);
     bool cancelled;
     unsigned progress_told; /* progress notifications so far, whoever told them */
     /* mcp_rpc.c's */
@@ -186,7 +189,8 @@ void mcp_reply_error_status(struct mcp_request *request, int http_status, int64_
 /* Right before mcp_reply, when the answer tells a terminal operation to its own principal: see mcp_sink_ops.delivers.
  */
 void mcp_request_set_delivery(struct mcp_request *request, const struct operation *op);
-/* Notification on the request's stream, before its answer. params is a JSON object. */
+/* Notification on the request's stream (of several: the newest), before its answer. params: a JSON object, or absent.
+ */
 void mcp_notify(struct mcp_request *request, const char *method, struct str params);
 /* Progress in the client's token; nothing when it wants none. progress and total are JSON numbers, message is plain
  * text; total and message may be absent. */
@@ -293,7 +297,7 @@ void mcp_write_refusal(struct buf *out, const struct mcp_fault *fault, const str
 
 /* ---- between files ---- */
 
-/* mcp_call.c: runs a call and answers the request; used by tools/call and by tasks. */
+/* Where a forwarded tool lives. */
 struct mcp_forward_target {
     struct mcp_server *server;
     const char *remote_name; /* of the tool there */

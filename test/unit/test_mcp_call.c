@@ -77,6 +77,27 @@ static void replies_carry_what_the_engine_says(void **state)
     assert_words(stage, "distinct_from");
 }
 
+static void clients_that_want_logs_get_them(void **state)
+{
+    struct stage *stage = *state;
+    call(stage, "\"name\":\"refund\"");
+    assert_int_equal(stage->heard.told_count, 0);
+    stage->session->log_level = mcp_log_level(STR("info"));
+    call(stage, "\"name\":\"refund\"");
+    assert_int_equal(stage->heard.told_count, 1);
+    assert_string_equal(stage->heard.told[0],
+                        "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\","
+                        "\"logger\":\"onced\",\"data\":{\"operation_id\":\"" OP_1 "\",\"tool\":\"refund\","
+                        "\"status\":\"completed_success\",\"replayed\":false}}}");
+    stage->session->log_level = mcp_log_level(STR("warning"));
+    call(stage, "\"name\":\"refund\"");
+    assert_int_equal(stage->heard.told_count, 0);
+    stage->engine.reply.op = &stage->other; /* unknown */
+    call(stage, "\"name\":\"refund\"");
+    assert_int_equal(stage->heard.told_count, 1);
+    assert_non_null(strstr(stage->heard.told[0], "\"level\":\"warning\""));
+}
+
 static void calls_that_are_none_are_refused(void **state)
 {
     struct stage *stage = *state;
@@ -503,6 +524,7 @@ int main(void)
         TEST(the_wait_is_the_shorter_one),
         TEST(delivery_is_left_to_the_transport),
         TEST(replies_carry_what_the_engine_says),
+        TEST(clients_that_want_logs_get_them),
         TEST(calls_that_are_none_are_refused),
         TEST(a_wrong_intent_is_answered),
         TEST(unavailable_says_that_nothing_was_sent),
