@@ -572,7 +572,7 @@ static void discover(struct mcp_connection *connection)
     connection->era = MCP_ERA_MODERN;
     snprintf(connection->version, sizeof connection->version, "%s", MCP_MODERN_VERSION);
     if (connection->may_legacy && !connection->transport->ops->streams) {
-        connection->probe_deadline_ms = now_of(connection) + MCP_PROBE_MS;
+        connection->probe_deadline_ms = now_of(connection) + connection->hub->pace.probe_ms;
         want_timer(connection, connection->probe_deadline_ms);
     }
     connection->probe = handshake_request(connection, "server/discover", STR_NONE, on_discover);

@@ -5,6 +5,12 @@
 
 #include <stdlib.h>
 
+const struct mcp_pace mcp_pace_default = {.queue_bytes_max = MCP_QUEUE_BYTES_MAX,
+                                          .probe_ms = MCP_PROBE_MS,
+                                          .restart_ms = MCP_RESTART_MS,
+                                          .term_ms = MCP_CLOSE_TERM_MS,
+                                          .kill_ms = MCP_CLOSE_KILL_MS};
+
 /* ---- later ---- */
 
 static void on_deferred(uv_timer_t *timer)
@@ -43,7 +49,7 @@ enum err_code mcp_hub_new(const struct mcp_hub_options *options, struct mcp_hub 
     hub->adapter.ops = &mcp_adapter_ops;
     hub->options = *options;
     hub->open = mcp_transport_open;
-    hub->queue_bytes_max = MCP_QUEUE_BYTES_MAX;
+    hub->pace = mcp_pace_default;
     hub->deferred_end = &hub->deferred;
     hub->holds = 1; /* until it is closed */
     arena_init(&hub->arena);

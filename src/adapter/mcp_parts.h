@@ -76,6 +76,13 @@ struct mcp_deferred {
     struct mcp_deferred *next;
 };
 
+/* Limits and waits that tests shorten; mcp_pace_default is what this file states. */
+struct mcp_pace {
+    size_t queue_bytes_max;
+    int64_t probe_ms, restart_ms, term_ms, kill_ms;
+};
+extern const struct mcp_pace mcp_pace_default;
+
 struct mcp_hub {
     struct adapter adapter; /* first: see mcp_hub_of */
     struct mcp_hub_options options;
@@ -84,7 +91,7 @@ struct mcp_hub {
     size_t server_count;
     struct mcp_server *retired;          /* not named any more, their last requests go on */
     mcp_open_fn *open;                   /* mcp_transport_open */
-    size_t queue_bytes_max;              /* MCP_QUEUE_BYTES_MAX */
+    struct mcp_pace pace;                /* mcp_pace_default */
     const struct mcp_listener *listener; /* messages about attempts; NULL = none */
     void *listener_user;
     struct mcp_deferred *deferred, **deferred_end;

@@ -323,7 +323,7 @@ void mcp_server_established(struct mcp_server *server)
 
 static int64_t restart_delay(const struct mcp_server *server)
 {
-    int64_t delay = MCP_RESTART_MS;
+    int64_t delay = server->hub->pace.restart_ms;
     for (unsigned i = 1; i < server->failures && delay < MCP_RESTART_MS_MAX; i++)
         delay *= 2;
     if (delay > MCP_RESTART_MS_MAX)

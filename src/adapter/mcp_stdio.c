@@ -1,8 +1,8 @@
 /* A server that we started: one message per line on its stdin and stdout, its stderr goes to our log.
  *
- *   its end is told by whatever comes first, the end of the process or of its stdout; the rest of its output is read
- * for a moment longer, for an answer that it wrote before it ended closing: end of stdin ─ MCP_CLOSE_TERM_MS ─► SIGTERM
- * ─ MCP_CLOSE_KILL_MS ─► SIGKILL, to the whole process group */
+ *   end       the process's or its stdout's, whatever comes first; what is left of its output is read for a moment
+ *             longer, for an answer that it wrote before it ended
+ *   closing   end of stdin ── MCP_CLOSE_TERM_MS ──► SIGTERM ── MCP_CLOSE_KILL_MS ──► SIGKILL, its whole group */
 #include "adapter/mcp_parts.h"
 
 #include "base/lines.h"
@@ -140,7 +140,7 @@ static void on_overdue(uv_timer_t *timer)
     struct mcp_stdio *stdio = timer->data;
     mcp_child_kill(&stdio->child, stdio->terminated ? SIGKILL : SIGTERM);
     if (!stdio->terminated)
-        uv_timer_start(&stdio->timer, on_overdue, MCP_CLOSE_KILL_MS, 0);
+        uv_timer_start(&stdio->timer, on_overdue, (uint64_t)stdio->hub->pace.kill_ms, 0);
     stdio->terminated = true;
 }
 
@@ -152,7 +152,7 @@ static void stdio_close(struct mcp_transport *transport)
     if (stdio->exited)
         close_handles(stdio);
     else
-        uv_timer_start(&stdio->timer, on_overdue, MCP_CLOSE_TERM_MS, 0);
+        uv_timer_start(&stdio->timer, on_overdue, (uint64_t)stdio->hub->pace.term_ms, 0);
 }
 
 /* ---- reading ---- */
@@ -260,7 +260,7 @@ static bool stdio_send(struct mcp_transport *transport, const struct mcp_outgoin
     int begun = 0;
     if (stdio->exited)
         return err_set(err, ERR_UNAVAILABLE, "the server has ended"), false;
-    if (stdio->queued_bytes + text.n > stdio->hub->queue_bytes_max)
+    if (stdio->queued_bytes + text.n > stdio->hub->pace.queue_bytes_max)
         return err_set(err, ERR_UNAVAILABLE, "the server does not read what it is sent"), false;
     if (stdio->queued_bytes == 0) {
         uv_buf_t bufs[2] = {uv_buf_init((char *)text.p, (unsigned)text.n), uv_buf_init(end, 1)};

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static void on_changed(void *user)
 {
@@ -26,6 +27,8 @@ void mcp_case_begin(struct mcp_case *mcp)
     struct mcp_hub_options options = {
         .loop = &mcp->loop, .env = env_system(), .catalog_changed = on_changed, .user = mcp};
     assert_int_equal(mcp_hub_new(&options, &mcp->hub, NULL), ERR_NONE);
+    mcp->hub->pace.term_ms = 300;
+    mcp->hub->pace.kill_ms = 300;
     uv_timer_init(&mcp->loop, &mcp->ticker);
     uv_timer_start(&mcp->ticker, on_tick, 5, 5);
 }
@@ -55,14 +58,24 @@ void mcp_case_end(struct mcp_case *mcp)
 
 /* ---- the registry ---- */
 
+/* The tests lie in test/unit of the build folder, the server in test/support. */
+static const char *server_path(struct arena *arena)
+{
+    char own[4096];
+    ssize_t n = readlink("/proc/self/exe", own, sizeof own - 1);
+    assert_true(n > 0);
+    own[n] = '\0';
+    *strrchr(own, '/') = '\0';
+    return arena_printf(arena, "%s/../support/scripted-mcp-server", own);
+}
+
 static char *quoted_text(struct arena *arena, const char *section)
 {
-    const char *server = getenv("SCRIPTED_SERVER");
+    const char *server = server_path(arena);
     struct buf text;
     buf_init(&text, 0);
     for (const char *at = section; *at;) {
         if (strncmp(at, "SERVER", 6) == 0) {
-            assert_non_null(server);
             buf_add_text(&text, server);
             at += 6;
         } else {

@@ -15,7 +15,7 @@ struct mcp_case {
     uv_timer_t ticker; /* so that waiting looks at its condition now and then */
 };
 
-void mcp_case_begin(struct mcp_case *mcp);
+void mcp_case_begin(struct mcp_case *mcp); /* with a quicker pace (mcp_pace) */
 /* Closes hub and loop; everything must have gone. */
 void mcp_case_end(struct mcp_case *mcp);
 

@@ -189,8 +189,8 @@ static void slow_and_fixed_ones_too(void **state)
         /* no answer to the probe at all */
         {"a-ignore", AUTO(",'--probe','ignore'"), MCP_SERVER_READY, MCP_ERA_LEGACY, "2025-11-25", NULL},
         /* the probe is given up before the server has started; its late answer and the refusal of initialize tell */
-        {"b-slow", AUTO(",'--era','modern','--start-ms','3300'"), MCP_SERVER_READY, MCP_ERA_MODERN, "2026-07-28", NULL},
-        {"c-slow", AUTO(",'--era','both','--start-ms','3300'"), MCP_SERVER_READY, MCP_ERA_LEGACY, "2025-11-25", NULL},
+        {"b-slow", AUTO(",'--era','modern','--start-ms','800'"), MCP_SERVER_READY, MCP_ERA_MODERN, "2026-07-28", NULL},
+        {"c-slow", AUTO(",'--era','both','--start-ms','800'"), MCP_SERVER_READY, MCP_ERA_LEGACY, "2025-11-25", NULL},
         {"d-old", "{'mcp':{'command':['SERVER','--version','2024-11-05'],'protocol':'2025-06-18'}}", MCP_SERVER_READY,
          MCP_ERA_LEGACY, "2024-11-05", NULL},
         {"e-wrong", "{'mcp':{'command':['SERVER','--era','legacy'],'protocol':'2026-07-28'}}", MCP_SERVER_DOWN,
@@ -198,11 +198,12 @@ static void slow_and_fixed_ones_too(void **state)
         {"f-wrong", "{'mcp':{'command':['SERVER','--era','modern'],'protocol':'2025-11-25'}}", MCP_SERVER_DOWN,
          MCP_ERA_ANY, NULL, "initialize: error -32022"},
         {"g-future", AUTO(",'--version','2031-01-01'"), MCP_SERVER_DOWN, MCP_ERA_ANY, NULL, "revision 2031-01-01"},
-        {"h-silent", "{'mcp':{'command':['SERVER','--silent','1'],'start_timeout':'1s','protocol':'2025-11-25'}}",
-         MCP_SERVER_DOWN, MCP_ERA_ANY, NULL, "did not answer within 1000 ms"},
+        {"h-silent", "{'mcp':{'command':['SERVER','--silent','1'],'start_timeout':'300ms','protocol':'2025-11-25'}}",
+         MCP_SERVER_DOWN, MCP_ERA_ANY, NULL, "did not answer within 300 ms"},
     };
     struct mcp_case mcp;
     mcp_case_begin(&mcp);
+    mcp.hub->pace.probe_ms = 400;
     mcp_case_apply(&mcp, items[0].name, items[0].section, items[1].name, items[1].section, items[2].name,
                    items[2].section, items[3].name, items[3].section, NULL);
     check_handshakes(&mcp, items, 4);

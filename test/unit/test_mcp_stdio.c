@@ -100,7 +100,6 @@ static void it_gets_what_is_stated_and_no_more(void **state)
     assert_non_null(strstr(reply.words, " TOKEN=hidden"));
     assert_non_null(strstr(reply.words, " PATH="));
     assert_null(strstr(reply.words, "ONCED_TEST_SECRET"));
-    assert_null(strstr(reply.words, "SCRIPTED_SERVER"));
     snprintf(own, sizeof own, " open:%d", leak);
     assert_null(strstr(reply.words, " open:"));
     mcp_link_close(link);
@@ -292,7 +291,7 @@ static void what_it_does_not_read_has_a_limit(void **state)
     struct mcp_reply deaf, replies[3], refused;
     size_t bytes = 1000000;
     mcp_case_begin(&mcp);
-    mcp.hub->queue_bytes_max = 2100000;
+    mcp.hub->pace.queue_bytes_max = 2100000;
     mcp_case_apply(&mcp, "s", LEGACY(""), NULL);
     assert_true(mcp_case_wait_settled(&mcp));
     struct mcp_link *link = mcp_case_open(&mcp, "s", &heard, NULL);
@@ -377,8 +376,7 @@ static void stubborn_ones_are_killed_with_their_children(void **state)
     mcp_link_close(link);
     uint64_t began = uv_hrtime();
     mcp_case_end(&mcp);
-    assert_in_range((uv_hrtime() - began) / 1000000, MCP_CLOSE_TERM_MS + MCP_CLOSE_KILL_MS - 100,
-                    MCP_CLOSE_TERM_MS + MCP_CLOSE_KILL_MS + 2000);
+    assert_in_range((uv_hrtime() - began) / 1000000, 550, 3000);
     assert_false(is_alive(pid));
     assert_false(is_alive(child));
 }
@@ -410,9 +408,10 @@ static void well_behaved_ones_end_with_their_input(void **state)
     struct mcp_link *link = mcp_case_open(&mcp, "s", &heard, NULL);
     pid_t pid = pid_of(&mcp, link);
     mcp_link_close(link);
+    mcp.hub->pace.term_ms = 8000;
     uint64_t began = uv_hrtime();
     mcp_case_end(&mcp);
-    assert_true((uv_hrtime() - began) / 1000000 < MCP_CLOSE_TERM_MS);
+    assert_true((uv_hrtime() - began) / 1000000 < 4000);
     assert_false(is_alive(pid));
 }
 
