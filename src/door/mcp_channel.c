@@ -199,15 +199,29 @@ static void left_waiting(struct exchange *exchange)
     give_up(channel); /* a legacy client knows no event id yet: it cannot come back */
 }
 
+/* Whether anybody is there who waits for the answer: the same request may have come more than once. */
+static void tell_presence(const struct channel *channel)
+{
+    struct mcp_request *request = channel->sink.request;
+    bool away = true;
+    if (!request || !request->away)
+        return;
+    for (const struct mcp_sink *sink = request->sink; sink; sink = sink->older)
+        away &= !((const struct channel *)sink)->exchange;
+    request->away(request, away);
+}
+
 static void left_stream(struct exchange *exchange)
 {
     struct channel *channel = exchange->user;
     channel->exchange = NULL;
     exchange_stream_end(exchange);
-    if (channel->client)
-        enter_list(channel, &channel->http->parked);
-    else
+    if (!channel->client) {
         give_up(channel);
+        return;
+    }
+    enter_list(channel, &channel->http->parked);
+    tell_presence(channel);
 }
 
 static void open_stream(struct channel *channel)
@@ -485,8 +499,10 @@ const char *channel_resume(struct mcp_client *client, struct exchange *exchange,
         if (kept->number > last)
             write_bytes(channel, (struct str){kept->bytes, kept->n});
     }
-    if (!channel->ended)
+    if (!channel->ended) {
+        tell_presence(channel);
         return NULL;
+    }
     tell_delivery(channel);
     close_stream(channel);
     enter_list(channel, &channel->http->parked);

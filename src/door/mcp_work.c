@@ -150,12 +150,20 @@ void mcp_work_release(struct mcp_request *request)
     work->waiter = NULL;
 }
 
+static void caller_away(struct mcp_request *request, bool away)
+{
+    struct mcp_work *work = work_of(request);
+    if (work->waiter)
+        engine_caller_away(request->session->door->engine, work->waiter, away);
+}
+
 void mcp_work_begin(struct mcp_request *request, struct mcp_work *work, void (*cancel)(struct mcp_request *request))
 {
     *work = (struct mcp_work){0};
     request->user = work;
     request->release = mcp_work_release;
     request->cancel = cancel;
+    request->away = caller_away;
 }
 
 /* ---- answers ---- */

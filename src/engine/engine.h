@@ -121,6 +121,10 @@ struct engine_waiting {
 };
 struct engine_waiting engine_waiting(const struct waiter *waiter);
 
+/* The caller cannot be reached now and may come back; or it is back. The reply is given all the same, but an operation
+ * all of whose callers are away is orphaned (design 2.9) as if they had left. */
+void engine_caller_away(struct engine *engine, struct waiter *waiter, bool away);
+
 /* A final answer was written to the caller's connection in full. */
 void engine_delivered(struct engine *engine, const struct operation *op);
 

@@ -45,6 +45,7 @@ struct waiter {
     int64_t wait_ms;
     bool replayed, other_arguments, async;
     bool opened; /* its call opened the operation */
+    bool away;   /* engine_caller_away */
 };
 
 /* Callers of one operation. Lives in a flight, or by itself while the operation sleeps in the ledger. */

@@ -100,9 +100,17 @@ void engine_delivered(struct engine *engine, const struct operation *op)
         mark(engine, &(struct ledger_mark){.operation = op->id, .delivered = true});
 }
 
+static bool nobody_present(const struct wait_list *list)
+{
+    const struct waiter *waiter = list->first;
+    while (waiter && waiter->away)
+        waiter = waiter->next;
+    return !waiter;
+}
+
 static void check_orphaned(struct engine *engine, struct wait_list *list, const char *id, bool holds)
 {
-    if (holds && list->had_waiter && !list->first && !list->orphaned) {
+    if (holds && list->had_waiter && nobody_present(list) && !list->orphaned) {
         list->orphaned = true;
         mark(engine, &(struct ledger_mark){.operation = id, .orphaned = true});
     }
@@ -120,6 +128,16 @@ static void somebody_waits(struct engine *engine, struct wait_list *list, const 
 static bool flight_holds(const struct flight *flight)
 {
     return flight->tool && flight->tool->in_doubt == IN_DOUBT_HOLD && !state_terminal(flight->op.state);
+}
+
+/* Somebody is there who cannot be reached; asleep in the ledger it makes no difference. */
+static void waits_away(struct engine *engine, struct wait_list *list)
+{
+    list->had_waiter = true;
+    if (list->id[0])
+        return;
+    const struct flight *flight = (const struct flight *)((char *)list - offsetof(struct flight, callers));
+    check_orphaned(engine, list, flight->op.id, flight_holds(flight));
 }
 
 /* ---- attaching ---- */
@@ -161,7 +179,10 @@ void waiter_attach(struct waiter *waiter, const struct operation *op)
     struct wait_list *list = list_of(engine, op);
     waiter->admitting = NULL;
     push(list, waiter);
-    somebody_waits(engine, list, op->id);
+    if (waiter->away)
+        waits_away(engine, list);
+    else
+        somebody_waits(engine, list, op->id);
     waiter->deadline.at_ms = engine_now(engine) + waiter->wait_ms;
     heap_add(&engine->deadlines, &waiter->deadline);
     engine_reschedule(engine);
@@ -336,6 +357,20 @@ struct engine_waiting engine_waiting(const struct waiter *waiter)
         .opened = waiter->opened,
         .alone = list->first == waiter && !waiter->next,
     };
+}
+
+void engine_caller_away(struct engine *engine, struct waiter *waiter, bool away)
+{
+    struct wait_list *list = waiter->list;
+    waiter->away = away;
+    if (!list) /* a read, or not attached yet: looked at then */
+        return;
+    if (away) {
+        waits_away(engine, list);
+        return;
+    }
+    const struct flight *flight = (const struct flight *)((char *)list - offsetof(struct flight, callers));
+    somebody_waits(engine, list, list->id[0] ? list->id : flight->op.id);
 }
 
 void engine_caller_left(struct engine *engine, struct waiter *waiter)

@@ -347,6 +347,12 @@ void engine_caller_left(struct engine *engine, struct waiter *waiter)
     engine->left++;
 }
 
+void engine_caller_away(struct engine *engine, struct waiter *waiter, bool away)
+{
+    (void)waiter;
+    engine->away += away ? 1 : -1;
+}
+
 void engine_delivered(struct engine *engine, const struct operation *op)
 {
     engine->delivered++;

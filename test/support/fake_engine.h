@@ -29,7 +29,7 @@ struct engine {
     size_t pending_count;
     struct engine_waiting waiting; /* what every waiter waits for; operation NULL: "" */
     /* what was asked last; texts are copies */
-    int calls, waits, left, delivered, decisions;
+    int calls, waits, left, away, delivered, decisions;
     char waited[64]; /* operation that was waited for */
     struct adapter_origin origin;
     bool call_id_per_try;

@@ -38,6 +38,12 @@ static void cancel(struct mcp_request *request)
     current->cancelled++;
 }
 
+static void note_away(struct mcp_request *request, bool away)
+{
+    (void)request;
+    current->away = away;
+}
+
 static void hold(struct mcp_request *request)
 {
     if (current->held_count == FAKE_HELD_MAX) {
@@ -46,6 +52,7 @@ static void hold(struct mcp_request *request)
     }
     request->release = let_go;
     request->cancel = cancel;
+    request->away = note_away;
     current->held[current->held_count++] = request;
 }
 

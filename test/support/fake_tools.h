@@ -17,6 +17,7 @@
 struct fake_tools {
     struct mcp_request *held[FAKE_HELD_MAX]; /* oldest first */
     size_t held_count;
+    bool away;                      /* what was told last about a held call */
     int calls, cancelled, released; /* released counts those that ended without our answer too */
     struct operation operation;
     struct mcp_facts facts; /* of the last call, in the arena */

@@ -263,6 +263,33 @@ static void test_guard_sees_orphans_not_waited_for(void **state)
     assert_int_equal(fix->world.sent_count, 3);
 }
 
+/* A caller whose connection broke may come back for its answer; until it does, nobody is known to wait. */
+static void test_guard_sees_callers_away(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    struct engine_call call = {.tool = "mail", .wait_ms = -1};
+    struct waiter *waiter = world_request(&fix->world, &call, ARGUMENTS, &fix->a);
+    engine_caller_away(fix->world.engine, waiter, true); /* before its operation is there */
+    world_run(&fix->world);
+    world_call(&fix->world, "mail", CHANGED, NULL, &fix->b);
+    assert_int_equal(fix->b.kind, REPLY_HELD);
+    engine_caller_away(fix->world.engine, waiter, false);
+    world_run(&fix->world);
+    world_reply_release(&fix->b);
+    struct engine_call other = {.tool = "mail", .wait_ms = -1};
+    world_request(&fix->world, &other, CHANGED, &fix->b); /* it is back: parallel calls run */
+    world_run(&fix->world);
+    assert_int_equal(fix->world.sent_count, 2);
+    engine_caller_away(fix->world.engine, waiter, true);
+    world_run(&fix->world);
+    world_call(&fix->world, "mail", "{\"payment_id\":\"p9\"}", NULL, &fix->c);
+    assert_int_equal(fix->c.kind, REPLY_HELD);
+    world_answer(&fix->world, 0, OUTCOME_SUCCESS, "m_1"); /* the answer comes all the same */
+    assert_int_equal(fix->a.kind, REPLY_OPERATION);
+    assert_int_equal(fix->a.op.state, STATE_COMPLETED_SUCCESS);
+}
+
 /* Who cancels must know what would be cancelled, and whether anybody else wants it. */
 static void test_a_waiter_tells_what_it_waits_for(void **state)
 {
@@ -1233,6 +1260,7 @@ int main(void)
         TEST(test_give_up_leaves_unknown),
         TEST(test_in_doubt_guard),
         TEST(test_guard_sees_orphans_not_waited_for),
+        TEST(test_guard_sees_callers_away),
         TEST(test_a_waiter_tells_what_it_waits_for),
         TEST(test_repeat_rule),
         TEST(test_new_session_joins_what_is_open),

@@ -572,6 +572,7 @@ static void test_resume(void **state)
     wire_close(stage, &wire);
     assert_int_equal(stage->mcp.held_count, 2);
     assert_int_equal(stage->mcp.released, 0);
+    assert_true(stage->mcp.away);
     struct mcp_request *first = stage->mcp.held[0];
     stage->mcp.held[0] = stage->mcp.held[1], stage->mcp.held[1] = first;
     fake_tools_tell(&stage->mcp, STR("{\"progress\":2}"));
@@ -580,6 +581,7 @@ static void test_resume(void **state)
     wire_expect(stage, &wire,
                 "id: 2-1\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":"
                 "{\"progress\":2}}");
+    assert_false(stage->mcp.away);
     fake_tools_tell(&stage->mcp, STR("{\"progress\":3}"));
     wire_expect(stage, &wire, "{\"progress\":3}");
     wire_close(stage, &wire);
