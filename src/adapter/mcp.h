@@ -127,6 +127,9 @@ struct mcp_listener {
     void (*withdrawn)(void *user, struct mcp_link *link, struct mcp_question *question);
     /* The connection is gone; every pending request has been told. The link is of no use any more: close it. */
     void (*lost)(void *user, struct mcp_link *link, const char *why);
+    /* The hub's listener: adds to the open object `_meta` of an attempt's request what a modern server is to know of the
+     * client behind it (clientCapabilities, logLevel). NULL, or nobody is there: nothing is known. */
+    void (*introduced)(void *user, const struct adapter_origin *origin, struct json_out *meta);
 };
 
 struct mcp_link_options {

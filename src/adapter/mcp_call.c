@@ -70,7 +70,9 @@ static const struct json *with_key(struct arena *arena, const struct mcp_tool *t
     return copy;
 }
 
-static void write_meta(struct json_out *out, const struct mcp_tool *tool, const struct adapter_call *call, bool shown)
+/* hub: of a request that is sent; NULL = it is only shown or checked. */
+static void write_meta(struct json_out *out, const struct mcp_tool *tool, const struct adapter_call *call, bool shown,
+                       const struct mcp_hub *hub)
 {
     bool lookup = call->kind == ATTEMPT_LOOKUP;
     json_out_name(out, "_meta");
@@ -81,12 +83,15 @@ static void write_meta(struct json_out *out, const struct mcp_tool *tool, const 
         json_out_member_text(out, "dev.onced/operation", call->operation);
     if (http_trace_valid(call->trace) && !shown)
         json_out_member_text(out, "traceparent", call->trace);
-    if (call->origin.session && !shown)
+    if ((call->origin.session || call->origin.call) && !shown)
         json_out_member_int(out, "progressToken", (int64_t)call->origin.call);
+    if (!lookup && hub && hub->listener && hub->listener->introduced)
+        hub->listener->introduced(hub->listener_user, &call->origin, out);
     json_out_end_object(out);
 }
 
 struct builder {
+    const struct mcp_hub *hub; /* NULL = nothing will be sent */
     const struct mcp_tool *tool;
     const struct adapter_call *call;
     struct arena *arena;
@@ -138,7 +143,7 @@ static enum err_code build_params(struct builder *b, struct buf *params)
     json_out_member_text(&out, "name", lookup ? tool->lookup->tool : tool->remote_name);
     json_out_name(&out, "arguments");
     json_out_value(&out, arguments);
-    write_meta(&out, tool, b->call, b->fill.shown);
+    write_meta(&out, tool, b->call, b->fill.shown, b->hub);
     if (params->over)
         return err_set(b->err, ERR_LIMIT, "the request has more than %zu bytes", params->max);
     return ERR_NONE;
@@ -167,11 +172,12 @@ static enum err_code build_expected(struct builder *b, struct mcp_judge *judge)
     return code;
 }
 
-static enum err_code build(struct arena *arena, const struct adapter_call *call, struct buf *params,
-                           struct mcp_judge *judge, struct err *err)
+static enum err_code build(const struct mcp_hub *hub, struct arena *arena, const struct adapter_call *call,
+                           struct buf *params, struct mcp_judge *judge, struct err *err)
 {
     struct builder b;
     enum err_code code = begin_build(&b, arena, call, err);
+    b.hub = hub;
     if (code == ERR_NONE)
         code = build_params(&b, params);
     if (code == ERR_NONE)
@@ -190,7 +196,7 @@ static enum err_code mcp_check(struct adapter *adapter, const struct adapter_cal
     (void)adapter;
     arena_init(&arena);
     buf_init(&params, MCP_PARAMS_BYTES_MAX);
-    enum err_code code = build(&arena, call, &params, &judge, err);
+    enum err_code code = build(NULL, &arena, call, &params, &judge, err);
     buf_release(&params);
     arena_release(&arena);
     return code;
@@ -340,7 +346,7 @@ static void mcp_send(struct adapter *adapter, const struct adapter_call *call, a
     struct mcp_attempt *attempt = attempt_new(hub, call, done, user);
     struct err err = {0};
     enum err_code code = hub->closing ? err_set(&err, ERR_UNAVAILABLE, "onced is stopping")
-                                      : build(&attempt->arena, call, &attempt->params, &attempt->judge, &err);
+                                      : build(hub, &attempt->arena, call, &attempt->params, &attempt->judge, &err);
     size_t length = attempt->params.n;
     buf_add_char(&attempt->params, '}');
     if (code != ERR_NONE || !request(attempt, buf_str(&attempt->params), &err))
@@ -493,7 +499,7 @@ static void ask(struct mcp_attempt *attempt, const struct json *requests)
 static const char *read_questions(struct mcp_attempt *attempt, const struct json *result)
 {
     const struct json *requests = json_get(result, "inputRequests"), *state = json_get(result, "requestState");
-    bool somebody = attempt->origin.session && attempt->hub->listener;
+    bool somebody = (attempt->origin.session || attempt->origin.call) && attempt->hub->listener;
     attempt->request_state = STR_NONE;
     attempt->asked_count = 0;
     if (requests && requests->type != JSON_OBJECT)

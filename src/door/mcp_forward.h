@@ -141,6 +141,8 @@ struct era_params {
 };
 void era_write_params(struct buf *out, const struct mcp_request *request, bool to_modern,
                       const struct era_params *change);
+/* clientCapabilities as servers are to see them. */
+void era_write_capabilities(struct buf *out, const struct json *capabilities);
 /* A result for the client: resultType and cache hints added or removed. */
 void era_write_result(struct buf *out, const struct mcp_request *request, const struct json *result);
 /* The method's result carries cache hints in the modern era. */

@@ -795,9 +795,27 @@ static void attempt_withdrawn(void *user, struct mcp_link *link, struct mcp_ques
         ask_withdrawn(door->passing, question);
 }
 
+static void attempt_introduced(void *user, const struct adapter_origin *origin, struct json_out *meta)
+{
+    const struct mcp_related related = {.origin = *origin};
+    const struct mcp_request *request = origin_request(user, &related);
+    if (!request)
+        return;
+    struct buf text;
+    buf_init(&text, 0);
+    era_write_capabilities(&text, request->capabilities);
+    json_out_name(meta, MCP_META_CAPABILITIES);
+    json_out_raw(meta, buf_str(&text));
+    buf_release(&text);
+    if (request->log_level >= 0)
+        json_out_member_text(meta, MCP_META_LOG_LEVEL, mcp_log_levels[request->log_level]);
+}
+
 const struct mcp_listener *mcp_door_attempt_listener(void)
 {
-    static const struct mcp_listener listener = {
-        .notified = attempt_notified, .asked = attempt_asked, .withdrawn = attempt_withdrawn};
+    static const struct mcp_listener listener = {.notified = attempt_notified,
+                                                 .asked = attempt_asked,
+                                                 .withdrawn = attempt_withdrawn,
+                                                 .introduced = attempt_introduced};
     return &listener;
 }

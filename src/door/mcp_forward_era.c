@@ -29,6 +29,30 @@ static void write_replaced(struct buf *out, const struct json *object, const cha
     buf_add_text(out, first ? "{}" : "}");
 }
 
+/* Tasks are between onced and its client: a server behind it that answered with one of its own would not be found. */
+void era_write_capabilities(struct buf *out, const struct json *capabilities)
+{
+    bool first = true;
+    for (uint32_t i = 0; capabilities && capabilities->type == JSON_OBJECT && i < capabilities->count; i++) {
+        const struct json_member *member = &capabilities->members[i];
+        write_name(out, &first, member->name);
+        if (!str_is(member->name, "extensions") || member->value.type != JSON_OBJECT) {
+            json_write(out, &member->value);
+            continue;
+        }
+        bool none = true;
+        for (uint32_t j = 0; j < member->value.count; j++) {
+            const struct json_member *extension = &member->value.members[j];
+            if (str_is(extension->name, MCP_EXTENSION_TASKS))
+                continue;
+            write_name(out, &none, extension->name);
+            json_write(out, &extension->value);
+        }
+        buf_add_text(out, none ? "{}" : "}");
+    }
+    buf_add_text(out, first ? "{}" : "}");
+}
+
 /* A modern server logs what the request asks for, a legacy client asks once per session. */
 static bool wants_level(const struct mcp_request *request, bool to_modern)
 {
@@ -40,7 +64,10 @@ static void write_meta(struct buf *out, const struct mcp_request *request, const
     bool first = true;
     for (uint32_t i = 0; meta && meta->type == JSON_OBJECT && i < meta->count; i++) {
         write_name(out, &first, meta->members[i].name);
-        json_write(out, &meta->members[i].value);
+        if (str_is(meta->members[i].name, MCP_META_CAPABILITIES))
+            era_write_capabilities(out, &meta->members[i].value);
+        else
+            json_write(out, &meta->members[i].value);
     }
     if (wants_level(request, to_modern) && !json_get(meta, MCP_META_LOG_LEVEL)) {
         write_name(out, &first, STR(MCP_META_LOG_LEVEL));
