@@ -16,6 +16,34 @@ const char *verdict_name(enum verdict verdict)
     return "?";
 }
 
+static bool proven_without_effect(enum state state)
+{
+    return state == STATE_FAILED_PERMANENT || state == STATE_REJECTED;
+}
+
+static bool answers(bool no_effect, int version, bool other_no_effect, int other_version)
+{
+    return no_effect == other_no_effect ? version > other_version : other_no_effect;
+}
+
+static bool op_no_effect(const struct operation *op)
+{
+    return proven_without_effect(op->state) && !op->may_have_applied;
+}
+
+bool admission_answers(const struct operation *op, const struct operation *other)
+{
+    return !other || answers(op_no_effect(op), op->key_version, op_no_effect(other), other->key_version);
+}
+
+bool admission_stone_answers(const struct tombstone *stone, const struct tombstone *other, const struct operation *op)
+{
+    bool no_effect = proven_without_effect(stone->state);
+    return (!other ||
+            answers(no_effect, stone->key_version, proven_without_effect(other->state), other->key_version)) &&
+           (!op || answers(no_effect, stone->key_version, op_no_effect(op), op->key_version));
+}
+
 bool admission_wants_repeats(const struct admission *admission)
 {
     return (admission->op->key_source == KEY_SOURCE_REPEAT || admission->repeats_too) && !admission->op->repeat_of;
@@ -29,11 +57,6 @@ static bool same_scope(const struct operation *call, const struct operation *oth
     if (call->session)
         return text_equal(call->session, other->session);
     return true;
-}
-
-static bool proven_without_effect(enum state state)
-{
-    return state == STATE_FAILED_PERMANENT || state == STATE_REJECTED;
 }
 
 /* Compares the arguments themselves, for fingerprints of different canonical forms. Absent ones (payload dropped)

@@ -25,7 +25,7 @@ struct admission {
 };
 
 struct admission_facts {
-    const struct operation *by_key;      /* highest key_version under (tenant, tool, key_hash), or NULL */
+    const struct operation *by_key;      /* the version that answers for (tenant, tool, key_hash), or NULL; see below */
     const struct tombstone *tombstone;   /* the same when only a tombstone is left */
     const struct operation *named;       /* the operation that repeat_of names in this tenant, or NULL */
     const struct tombstone *named_stone; /* the same when only its tombstone is left */
@@ -57,6 +57,12 @@ struct admission_result {
     const struct tombstone *tombstone; /* EXPIRED, or CONFLICT and NOT_SHARED against a tombstone */
     bool other_arguments;              /* replayed although the arguments differ (on_mismatch: replay) */
 };
+
+/* Which of a key's versions answers for it: the newest that is not proven without effect, and when all are, the newest.
+ * (A version that was closed as "no effect" may turn out to have happened, 3.4, when a later one was opened and failed
+ * already.) True: the first is it. NULL as the second loses. */
+bool admission_answers(const struct operation *op, const struct operation *other);
+bool admission_stone_answers(const struct tombstone *stone, const struct tombstone *other, const struct operation *op);
 
 bool admission_wants_repeats(const struct admission *admission);
 /* Whether a candidate can matter, for ledgers: what fails these need not be among the facts, so that the candidates

@@ -58,7 +58,7 @@ const struct route rest_routes[] = {
     {METHOD_GET, "/v1/tools/{tool}", MAY_READ, rest_tool_by_name, "getTool", "One tool.", NULL, NULL, false, "Tool",
      "200", "no_such_tool"},
     {METHOD_GET, "/v1/tools/{tool}/operations/{key}", MAY_READ, rest_operation_by_key, "getOperationByKey",
-     "Status by idempotency key: its newest version.", NULL, NULL, false, "OperationOrTombstone", "200 202",
+     "Status by idempotency key: the version that answers for it.", NULL, NULL, false, "OperationOrTombstone", "200 202",
      "not_found"},
     {METHOD_GET, "/v1/runs/{run_id}", MAY_READ, rest_run, "getRun", "Every operation of a run, oldest first.",
      page_query, NULL, false, "Run", "200", ""},

@@ -192,22 +192,19 @@ static struct tombstone *copy_stone(struct arena *arena, const struct tombstone 
 
 /* ---- admission ---- */
 
-/* The newest version under the key: a row, or a tombstone if that is newer. */
-static void newest_by_key(const struct mem_ledger *ledger, const struct digest *key_hash, const char *tenant,
-                          const char *tool, const struct operation **op, const struct tombstone **tombstone)
+/* The version that answers for the key: a row, or a tombstone. */
+static void answers_by_key(const struct mem_ledger *ledger, const struct digest *key_hash, const char *tenant,
+                           const char *tool, const struct operation **op, const struct tombstone **tombstone)
 {
     *op = NULL;
     *tombstone = NULL;
     for (const struct mem_row *row = ledger->by_key[bucket(key_hash)]; row; row = row->next_key)
-        if (digest_equal(&row->op->key_hash, key_hash) && (!*op || row->op->key_version > (*op)->key_version))
+        if (digest_equal(&row->op->key_hash, key_hash) && admission_answers(row->op, *op))
             *op = row->op;
-    int version = *op ? (*op)->key_version : 0;
-    for (const struct mem_stone *stone = ledger->stones[bucket(key_hash)]; stone; stone = stone->next_key) {
-        if (digest_equal(&stone->tombstone.key_hash, key_hash) && stone->tombstone.key_version > version) {
-            version = stone->tombstone.key_version;
+    for (const struct mem_stone *stone = ledger->stones[bucket(key_hash)]; stone; stone = stone->next_key)
+        if (digest_equal(&stone->tombstone.key_hash, key_hash) &&
+            admission_stone_answers(&stone->tombstone, *tombstone, *op))
             *tombstone = &stone->tombstone;
-        }
-    }
     if (*tombstone)
         *op = NULL;
     if (*op && !(text_equal((*op)->tenant, tenant) && text_equal((*op)->tool, tool)))
@@ -233,7 +230,7 @@ static const struct tombstone *find_stone(const struct mem_ledger *ledger, const
 static void gather(const struct mem_ledger *ledger, const struct admission *admission, struct admission_facts *facts)
 {
     const struct operation *op = admission->op;
-    newest_by_key(ledger, &op->key_hash, op->tenant, op->tool, &facts->by_key, &facts->tombstone);
+    answers_by_key(ledger, &op->key_hash, op->tenant, op->tool, &facts->by_key, &facts->tombstone);
     const struct mem_row *named = op->repeat_of ? find_row(ledger, op->repeat_of) : NULL;
     const struct tombstone *stone = op->repeat_of && !named ? find_stone(ledger, op->repeat_of) : NULL;
     if (named && text_equal(named->op->tenant, op->tenant))
@@ -513,7 +510,7 @@ static enum err_code get_by_key(struct mem_ledger *ledger, struct ledger_request
     struct ledger_get_by_key *in = &request->get_by_key;
     const struct operation *op;
     const struct tombstone *stone;
-    newest_by_key(ledger, &in->key_hash, in->tenant, in->tool, &op, &stone);
+    answers_by_key(ledger, &in->key_hash, in->tenant, in->tool, &op, &stone);
     in->op = op ? copy_out(request->arena, op, true) : NULL;
     in->tombstone = stone ? copy_stone(request->arena, stone) : NULL;
     if (!op && !stone)

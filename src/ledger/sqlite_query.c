@@ -66,8 +66,8 @@ enum err_code store_get_by_key(struct store *store, struct ledger_request *reque
 {
     struct ledger_get_by_key *get = &request->get_by_key;
     struct err *err = &request->err;
-    if (store_newest_by_key(store, request->arena, &get->key_hash, get->tenant, get->tool, &get->op, &get->tombstone,
-                            err))
+    if (store_answers_by_key(store, request->arena, &get->key_hash, get->tenant, get->tool, &get->op, &get->tombstone,
+                             err))
         return err->code;
     if (!get->op && !get->tombstone)
         return err_set(err, ERR_NOT_FOUND, "%s has no operation under this key", get->tool);

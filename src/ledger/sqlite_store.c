@@ -38,7 +38,8 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
 
     [SQL_OPERATION_BY_ID] = "SELECT " FULL_ROW " FROM operations WHERE " HAS_ID,
     [SQL_OPERATION_BY_KEY] =
-        "SELECT " FULL_ROW " FROM operations WHERE key_hash = ?1 ORDER BY key_version DESC LIMIT 1",
+        "SELECT " FULL_ROW " FROM operations WHERE key_hash = ?1 "
+        "ORDER BY (state IN (?2, ?3) AND may_have_applied = 0), key_version DESC LIMIT 1", /* admission_answers */
     [SQL_REPEATS] = "SELECT " OPERATION_HEAD " FROM operations WHERE repeat_hash = ?1 ORDER BY n DESC LIMIT ?2",
     [SQL_REPEATS_OF_RUN] = "SELECT " OPERATION_HEAD " FROM operations WHERE run = ?1 ORDER BY n DESC LIMIT ?2",
     [SQL_IN_DOUBT] = "SELECT " OPERATION_HEAD " FROM operations WHERE n IN (SELECT operation FROM doubts "
@@ -102,8 +103,8 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_INSERT_TOMBSTONE] =
         "INSERT INTO tombstones (" TOMBSTONE_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [SQL_TOMBSTONE_BY_ID] = "SELECT " TOMBSTONE_COLUMNS " FROM tombstones WHERE operation = ?1",
-    [SQL_TOMBSTONE_BY_KEY] = "SELECT " TOMBSTONE_COLUMNS " FROM tombstones WHERE key_hash = ?1 AND key_version > ?2 "
-                             "ORDER BY key_version DESC LIMIT 1",
+    [SQL_TOMBSTONE_BY_KEY] = "SELECT " TOMBSTONE_COLUMNS " FROM tombstones WHERE key_hash = ?1 "
+                             "ORDER BY (state IN (?2, ?3)), key_version DESC LIMIT 1",
     [SQL_INSERT_TOKEN] = "INSERT INTO principals (" TOKEN_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
     [SQL_TOKEN_BY_ID] = "SELECT " TOKEN_COLUMNS " FROM principals WHERE id = ?1",
     [SQL_TOKEN_BY_HASH] = "SELECT " TOKEN_COLUMNS " FROM principals WHERE secret_hash = ?1",

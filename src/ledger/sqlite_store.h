@@ -278,9 +278,9 @@ enum err_code store_incidents(struct store *store, struct ledger_request *reques
 enum err_code store_token_find(struct store *store, struct ledger_request *request);
 enum err_code store_token_list(struct store *store, struct ledger_request *request);
 enum err_code store_stats(struct store *store, struct ledger_request *request);
-/* The newest version under the key: the operation (with payload), or a tombstone if that is newer. */
-enum err_code store_newest_by_key(struct store *store, struct arena *arena, const struct digest *key_hash,
-                                  const char *tenant, const char *tool, struct operation **op,
-                                  struct tombstone **tombstone, struct err *err);
+/* The version that answers for the key (admission_answers): the operation with its payload, or a tombstone. */
+enum err_code store_answers_by_key(struct store *store, struct arena *arena, const struct digest *key_hash,
+                                   const char *tenant, const char *tool, struct operation **op,
+                                   struct tombstone **tombstone, struct err *err);
 
 #endif

@@ -32,9 +32,15 @@ static enum err_code doubts_empty(struct store *store, bool *empty, struct err *
     return is_empty(store, SQL_ANY_DOUBT, &store->no_doubts, empty, err);
 }
 
-enum err_code store_newest_by_key(struct store *store, struct arena *arena, const struct digest *key_hash,
-                                  const char *tenant, const char *tool, struct operation **op,
-                                  struct tombstone **tombstone, struct err *err)
+static void bind_no_effect(const struct store *store, sqlite3_stmt *statement)
+{
+    sqlite3_bind_int(statement, 2, store->names.number[NAME_STATE][STATE_FAILED_PERMANENT]);
+    sqlite3_bind_int(statement, 3, store->names.number[NAME_STATE][STATE_REJECTED]);
+}
+
+enum err_code store_answers_by_key(struct store *store, struct arena *arena, const struct digest *key_hash,
+                                   const char *tenant, const char *tool, struct operation **op,
+                                   struct tombstone **tombstone, struct err *err)
 {
     *op = NULL;
     *tombstone = NULL;
@@ -44,15 +50,18 @@ enum err_code store_newest_by_key(struct store *store, struct arena *arena, cons
     if (!by_key || !stones)
         return err->code;
     sqlite3_bind_blob(by_key, 1, key_hash->b, DIGEST_BYTES, SQLITE_STATIC);
+    bind_no_effect(store, by_key);
     if (read_operation(store, by_key, arena, true, NULL, op, err) ||
         is_empty(store, SQL_ANY_TOMBSTONE, &store->no_tombstones, &stones_empty, err))
         return err->code;
     sqlite3_bind_blob(stones, 1, key_hash->b, DIGEST_BYTES, SQLITE_STATIC);
-    sqlite3_bind_int(stones, 2, *op ? (*op)->key_version : 0);
+    bind_no_effect(store, stones);
     if (!stones_empty && read_tombstone(store, stones, arena, tombstone, err))
         return err->code;
-    if (*tombstone)
+    if (*tombstone && admission_stone_answers(*tombstone, NULL, *op))
         *op = NULL;
+    else
+        *tombstone = NULL;
     /* The hash is over tenant and tool; a row of another tenant under it could only be damage. */
     if (*op && !(text_equal((*op)->tenant, tenant) && text_equal((*op)->tool, tool)))
         *op = NULL;
@@ -167,7 +176,7 @@ static enum err_code gather(struct store *store, const struct admission *admissi
     struct operation *by_key;
     struct tombstone *tombstone;
     const struct operation *op = admission->op;
-    if (store_newest_by_key(store, arena, &op->key_hash, op->tenant, op->tool, &by_key, &tombstone, err))
+    if (store_answers_by_key(store, arena, &op->key_hash, op->tenant, op->tool, &by_key, &tombstone, err))
         return err->code;
     facts->by_key = by_key;
     facts->tombstone = tombstone;

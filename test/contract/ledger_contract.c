@@ -650,6 +650,34 @@ static void the_newest_version_counts_also_as_a_tombstone(void **state)
     assert_int_equal(request->get.tombstone->key_version, 1);
 }
 
+/* 3.4: a version that was closed as "no effect" turns out to have happened after a later one was opened and failed, too
+ * (found by simulation, seed 200099749). */
+static void a_version_that_landed_late_answers_for_its_key(void **state)
+{
+    struct world *world = *state;
+    struct operation *first = make_operation(world, "refund", "k", 1),
+                     *second = make_operation(world, "refund", "k", 2);
+    admit(world, first);
+    move(world, first, STATE_FAILED_PERMANENT);
+    admit(world, second);
+    move(world, second, STATE_FAILED_PERMANENT);
+    move(world, first, STATE_COMPLETED_SUCCESS);
+    struct admission_result result = admit(world, make_operation(world, "refund", "k", 3));
+    assert_int_equal(result.verdict, VERDICT_CONFLICT);
+    assert_string_equal(result.existing->id, first->id);
+    assert_int_equal(admit(world, make_operation(world, "refund", "k", 1)).verdict, VERDICT_REPLAY);
+    struct ledger_request *request = make_request(world, LEDGER_GET_BY_KEY);
+    request->get_by_key = (struct ledger_get_by_key){.tenant = "acme", .tool = "refund", .key_hash = first->key_hash};
+    assert_int_equal(call(world, request), 0);
+    assert_string_equal(request->get_by_key.op->id, first->id);
+    assert_int_equal(expire(world, first->id, first->rev), 0); /* the second's row is still there */
+    result = admit(world, make_operation(world, "refund", "k", 3));
+    assert_int_equal(result.verdict, VERDICT_CONFLICT);
+    assert_string_equal(result.tombstone->operation, first->id);
+    assert_int_equal(expire(world, second->id, second->rev), 0);
+    assert_string_equal(admit(world, make_operation(world, "refund", "k", 1)).tombstone->operation, first->id);
+}
+
 static void a_dropped_failure_opens_the_next_version(void **state)
 {
     struct world *world = *state;
@@ -813,6 +841,7 @@ static const struct CMUnitTest decisions[] = {
     CONTRACT_TEST(foreign_rows_are_taken_over),
     CONTRACT_TEST(tombstones_stay),
     CONTRACT_TEST(the_newest_version_counts_also_as_a_tombstone),
+    CONTRACT_TEST(a_version_that_landed_late_answers_for_its_key),
     CONTRACT_TEST(a_dropped_failure_opens_the_next_version),
     CONTRACT_TEST(requests_end_in_their_order),
     CONTRACT_TEST(only_the_guilty_fails),
