@@ -20,7 +20,7 @@
 
 #define CONNECT_EVERY_MS 50
 #define READ_BYTES       65536
-#define SHORT_LIFE_MS    1000      /* who ends a connection sooner is not asked again at once */
+#define TURNED_AWAY_MS   1000      /* who ends a connection without a word for us is not asked again at once */
 #define PENDING_MAX      (1 << 20) /* unwritten bytes in one direction; then the other end of it is not read */
 
 enum relay_state { LOST, GREETING, LIVE };
@@ -67,7 +67,8 @@ struct relay {
     bool initialized; /* notifications/initialized came */
     struct question *questions;
     uint64_t greetings; /* number of our own last request */
-    int64_t connected_ms, lost_ms, tried_ms, told_ms;
+    int64_t lost_ms, tried_ms, told_ms;
+    bool heard; /* this owner has said something to us */
     bool client_ended, client_gone, gave_up;
 };
 
@@ -315,8 +316,7 @@ static const struct session_part *initialize_part(const struct relay *relay)
 static void greet(struct relay *relay)
 {
     const struct session_part *part = initialize_part(relay);
-    relay->shut = false;
-    relay->connected_ms = now_ms();
+    relay->shut = relay->heard = false;
     if (!part) {
         go_live(relay);
         return;
@@ -387,8 +387,8 @@ static void lose(struct relay *relay)
     relay->fd = -1;
     relay->state = LOST;
     relay->lost_ms = relay->told_ms = now_ms();
-    if (relay->lost_ms - relay->connected_ms < SHORT_LIFE_MS)
-        relay->tried_ms = relay->lost_ms + SHORT_LIFE_MS;
+    if (!relay->heard)
+        relay->tried_ms = relay->lost_ms + TURNED_AWAY_MS;
     drop_pending(&relay->to_owner);
     lines_release(&relay->from_owner);
     withdraw_questions(relay);
@@ -459,10 +459,12 @@ static bool take_greeting(struct relay *relay, const struct rpc_glance *glance)
     snprintf(last, sizeof last, "%s%llu\"", own, (unsigned long long)relay->greetings);
     if (relay->state != GREETING || !str_is(glance->id, last))
         return true;
-    if (glance->error)
-        relay->gave_up = true; /* it does not want us now: another try, later */
-    else
+    if (!glance->error) {
         greeted(relay);
+        return true;
+    }
+    relay->gave_up = true; /* it does not want us now: another try, later */
+    relay->heard = false;
     return true;
 }
 
@@ -473,6 +475,7 @@ static void on_owner_line(void *user, struct str line, bool over)
     arena_init(&arena);
     struct rpc_glance glance = rpc_glance(&arena, line);
     bool answer = glance.result || glance.error, pass = !over;
+    relay->heard |= !answer || glance.id.p;
     if (answer && !take_greeting(relay, &glance)) {
         struct open_request **at = glance.id.p ? open_find(relay, glance.id) : NULL;
         if (at && !over) {
