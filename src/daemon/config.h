@@ -58,7 +58,8 @@ enum err_code config_load(const char *path, struct config **config, struct regis
 
 /* The same with what MCP servers list (mcp_hub_catalog): their tools are imported and completed by it. Without a
  * catalogue there are only the tools that the file names. What a server lists is never an error: a tool that cannot be
- * used is left out with a warning. The catalogue is copied. */
+ * used is left out with a warning, also when that is the file's doing. So load a file without a catalogue first. The
+ * catalogue is copied. */
 enum err_code config_load_with(const char *path, const struct json *catalog, struct config **config,
                                struct registry **registry, struct config_report *report);
 enum err_code config_load_text_with(const char *path, struct str text, const struct json *catalog,

@@ -1,5 +1,6 @@
-/* Registry files: any text either loads or is refused with a reason and a place. Nothing is sent; files named by
- * ${file:…} are not read (such inputs are left out). */
+/* Registry files: any text either loads or is refused with a reason and a place. Behind a line "%%" an input may have
+ * what MCP servers list, as JSON: it never makes a good file a bad one. Nothing is sent; files named by ${file:…} are
+ * not read (such inputs are left out). */
 #include "daemon/config.h"
 
 #include <stdlib.h>
@@ -21,16 +22,13 @@ static void check_report(const struct config_report *report, enum err_code code)
         abort();
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static enum err_code load(struct str text, const struct json *catalog)
 {
-    struct str text = {size ? (const char *)data : "", size};
     struct config_report report;
     struct config *config = NULL;
     struct registry *registry = NULL;
-    if (memmem(text.p, text.n, "file", 4))
-        return 0;
     config_report_init(&report);
-    enum err_code code = config_load_text("f", text, &config, &registry, &report);
+    enum err_code code = config_load_text_with("f", text, catalog, &config, &registry, &report);
     check_report(&report, code);
     if ((code == ERR_NONE) != (config && registry))
         abort();
@@ -42,5 +40,32 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     registry_unref(registry);
     config_free(config);
     config_report_release(&report);
+    return code;
+}
+
+static void load_with_lists(struct str text, struct str lists, bool good)
+{
+    struct arena arena;
+    struct json *catalog;
+    struct err err = {0};
+    arena_init(&arena);
+    if (json_parse(&arena, lists, NULL, &catalog, &err) == ERR_NONE && load(text, catalog) != ERR_NONE && good)
+        abort();
+    arena_release(&arena);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char mark[] = "\n%%\n";
+    struct str text = {size ? (const char *)data : "", size};
+    if (memmem(text.p, text.n, "file", 4))
+        return 0;
+    const char *behind = memmem(text.p, text.n, mark, sizeof mark - 1);
+    struct str file = {text.p, behind ? (size_t)(behind - text.p) + 1 : text.n};
+    enum err_code code = load(file, NULL);
+    if (behind) {
+        struct str lists = {behind + sizeof mark - 1, (size_t)(text.p + text.n - behind) - (sizeof mark - 1)};
+        load_with_lists(file, lists, code == ERR_NONE);
+    }
     return 0;
 }
