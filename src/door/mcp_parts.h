@@ -84,6 +84,7 @@ struct mcp_session {
     const char *id_key;             /* key of mcp_door.by_id */
     char id[MCP_SESSION_ID_SIZE];   /* of MCP-Session-Id; stdio and ephemeral sessions do not use theirs */
     bool stdio, ephemeral;
+    bool ids_reused;    /* the client uses ids again for other requests: none of its answers is kept by id */
     bool initialized;   /* legacy: initialize was accepted */
     char version[16];   /* legacy: negotiated revision; "" before */
     struct arena arena; /* texts below */

@@ -543,13 +543,24 @@ static void refuse_id(struct mcp_request *request, const char *why)
                            why);
 }
 
-/* The same id while its request is being worked on. */
-static void meet(struct mcp_request *request, struct mcp_request *other)
+/* Over HTTP every answer has a stream of its own, and a large client sends id 1 for every call (case S56): there an id
+ * that was used for something else names nothing. On one stream nobody could tell the answers apart. */
+static bool ids_must_differ(const struct mcp_request *request)
+{
+    return request->session->stdio;
+}
+
+/* The same id while its request is being worked on. False: it is another call after all, without a name. */
+static bool meet(struct mcp_request *request, struct mcp_request *other)
 {
     bool legacy = request->era == MCP_ERA_LEGACY && other->era == MCP_ERA_LEGACY;
     if (!legacy || !other->remembered || !digest_equal(&request->digest, &other->digest)) {
+        if (legacy && !ids_must_differ(request)) {
+            request->session->ids_reused = true;
+            return false;
+        }
         refuse_id(request, "belongs to a request that is still being worked on");
-        return;
+        return true;
     }
     struct mcp_sink *sink = request->sink;
     sink->request = other;
@@ -557,9 +568,10 @@ static void meet(struct mcp_request *request, struct mcp_request *other)
     other->sink = sink;
     request->sink = NULL;
     request_free(request);
+    return true;
 }
 
-/* Legacy ids are never used again within a session. True: it was answered from memory or refused. */
+/* Legacy ids are never used again within a session, says MCP. True: it was answered from memory or refused. */
 static bool seen_before(struct mcp_request *request)
 {
     struct str answer;
@@ -573,7 +585,13 @@ static bool seen_before(struct mcp_request *request)
             tell_delivery(request);
         finish(request, answer, 200);
         return true;
-    case MCP_SEEN_DIFFERENT: refuse_id(request, "was used in this session for another request"); return true;
+    case MCP_SEEN_DIFFERENT:
+        if (!ids_must_differ(request)) {
+            request->session->ids_reused = true;
+            return false;
+        }
+        refuse_id(request, "was used in this session for another request");
+        return true;
     }
     return false;
 }
@@ -582,14 +600,16 @@ static bool seen_before(struct mcp_request *request)
 static bool admit(struct mcp_request *request, const struct method *method)
 {
     struct mcp_session *session = request->session;
-    bool remembered = request->era == MCP_ERA_LEGACY && method->handle != ping;
+    bool remembered = request->era == MCP_ERA_LEGACY && method->handle != ping && !session->ids_reused;
     if (remembered)
         digest_request(request);
     request->key = session->ephemeral ? NULL : arena_copy_str(&request->arena, request->message.id);
     struct mcp_request *other = request->key ? map_get(&session->by_id, request->key) : NULL;
-    if (other) {
-        meet(request, other);
+    if (other && meet(request, other))
         return false;
+    if (other) {
+        request->key = NULL;
+        remembered = false;
     }
     if (session->request_count >= session->door->settings.calls_max) {
         mcp_reply_error(request, MCP_BUSY, STR_NONE,
@@ -599,7 +619,7 @@ static bool admit(struct mcp_request *request, const struct method *method)
     }
     if (remembered && seen_before(request))
         return false;
-    request->remembered = remembered;
+    request->remembered = remembered && !session->ids_reused;
     return true;
 }
 

@@ -432,6 +432,7 @@ static void test_joins(void **state)
     struct stage *stage = *state;
     struct mcp_session *session = initialized(stage);
     struct play_client first, second, third;
+    session->stdio = true; /* one stream for all answers */
     fake_work.hold = true;
     say(session, &first, CALL("7", "{\"a\":5,\"b\":1}"));
     say(session, &second,
@@ -508,10 +509,35 @@ static void test_dropped_are_not_kept(void **state)
     play_client_release(&client);
 }
 
+/* Over HTTP each answer has a stream of its own: a client may give every call the id 1 (case S56). */
+static void test_one_id_for_every_call_over_http(void **state)
+{
+    struct stage *stage = *state;
+    struct mcp_session *session = initialized(stage);
+    struct play_client five, seven, again;
+    fake_work.hold = true;
+    say(session, &five, CALL("1", "{\"a\":5}"));
+    say(session, &seven, CALL("1", "{\"a\":7}"));
+    assert_int_equal(fake_work.handled, 2);
+    assert_int_equal(session->request_count, 2);
+    mcp_reply(fake_work.held[1], STR("{\"n\":7}"));
+    mcp_reply(fake_work.held[0], STR("{\"n\":5}"));
+    assert_non_null(strstr(seven.final, "{\"n\":7}"));
+    assert_non_null(strstr(five.final, "{\"n\":5}"));
+    /* its ids say nothing any more: what is asked again is asked again */
+    say(session, &again, CALL("1", "{\"a\":5}"));
+    assert_int_equal(fake_work.handled, 3);
+    assert_int_equal(again.final_count, 0);
+    mcp_reply(fake_work.held[2], STR("{\"n\":6}"));
+    assert_non_null(strstr(again.final, "{\"n\":6}"));
+    play_client_release(&five), play_client_release(&seven), play_client_release(&again);
+}
+
 static void test_memory_is_bounded(void **state)
 {
     struct stage *stage = *state;
     struct mcp_session *session = initialized(stage);
+    session->stdio = true;
     result_of(stage, session, CALL("1", "{\"first\":1}"));
     for (int i = 2; i < MCP_SEEN_IDS_MAX + 1; i++)
         result_of(stage, session, arena_printf(&stage->arena, CALL("%d", "{}"), i));
@@ -1102,6 +1128,7 @@ int main(void)
         TEST(test_joins),
         TEST(test_errors_are_not_kept),
         TEST(test_dropped_are_not_kept),
+        TEST(test_one_id_for_every_call_over_http),
         TEST(test_memory_is_bounded),
         cmocka_unit_test(test_seen_answers),
         TEST(test_modern_ids),
