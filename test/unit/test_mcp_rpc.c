@@ -528,7 +528,7 @@ static void test_one_id_for_every_call_over_http(void **state)
     say(session, &again, CALL("1", "{\"a\":5}"));
     assert_int_equal(fake_work.handled, 3);
     assert_int_equal(again.final_count, 0);
-    mcp_reply(fake_work.held[2], STR("{\"n\":6}"));
+    mcp_reply(fake_work_oldest(), STR("{\"n\":6}"));
     assert_non_null(strstr(again.final, "{\"n\":6}"));
     play_client_release(&five), play_client_release(&seven), play_client_release(&again);
 }
