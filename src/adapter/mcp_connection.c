@@ -45,6 +45,15 @@ static bool transport_send(struct mcp_connection *connection, const struct mcp_o
     return connection->transport->ops->send(connection->transport, message, err);
 }
 
+/* A client's JSON may be spread over lines, a message may not: line ends between its values become spaces. */
+static void make_one_line(struct buf *text)
+{
+    for (size_t i = 0; i < text->n; i++) {
+        if (text->p[i] == '\n' || text->p[i] == '\r')
+            text->p[i] = ' ';
+    }
+}
+
 static enum err_code write_request(struct mcp_pending *pending, struct arena *arena, struct json **params,
                                    struct buf *text, struct err *err)
 {
@@ -115,6 +124,7 @@ void mcp_connection_notify(struct mcp_connection *connection, const char *method
     if (params.p && json_parse(&arena, params, &mcp_message_limits, &tree, &err) != ERR_NONE)
         params = STR_NONE;
     rpc_write_notification(&text, method, params);
+    make_one_line(&text);
     struct mcp_outgoing message = {
         .kind = RPC_NOTIFICATION,
         .method = method,
@@ -141,6 +151,7 @@ void mcp_connection_answer(struct mcp_connection *connection, struct str id, str
         rpc_write_result(&text, id, result);
     else
         rpc_write_error(&text, id, code, message, STR_NONE);
+    make_one_line(&text);
     struct mcp_outgoing outgoing = {
         .kind = result.p ? RPC_RESULT : RPC_ERROR,
         .text = buf_str(&text),

@@ -86,13 +86,22 @@ enum err_code mcp_envelope_params(struct arena *arena, struct str params, const 
     return ERR_NONE;
 }
 
-static const char *secret_at(const struct mcp_provider *provider, struct str rest)
+#define SECRET_LINE_BYTES_MIN 6 /* shorter lines of a secret would mask ordinary words */
+
+/* Bytes of the longest secret that rest begins with. Of a secret with several lines each stands for itself: what is
+ * masked comes line by line. */
+static size_t secret_at(const struct mcp_provider *provider, struct str rest)
 {
-    const char *longest = NULL;
+    size_t longest = 0;
     for (char *const *secret = provider->secrets; secret && *secret; secret++) {
-        size_t n = strlen(*secret);
-        if (n > 0 && n <= rest.n && memcmp(rest.p, *secret, n) == 0 && (!longest || n > strlen(longest)))
-            longest = *secret;
+        bool lines = strchr(*secret, '\n') != NULL;
+        for (const char *at = *secret; *at;) {
+            size_t n = strcspn(at, "\r\n");
+            bool long_enough = !lines || n >= SECRET_LINE_BYTES_MIN;
+            if (long_enough && n > longest && n <= rest.n && memcmp(rest.p, at, n) == 0)
+                longest = n;
+            at += n + strspn(at + n, "\r\n");
+        }
     }
     return longest;
 }
@@ -100,10 +109,10 @@ static const char *secret_at(const struct mcp_provider *provider, struct str res
 void mcp_mask(const struct mcp_provider *provider, struct str text, struct buf *out)
 {
     for (size_t i = 0; i < text.n && !out->over;) {
-        const char *secret = secret_at(provider, (struct str){text.p + i, text.n - i});
-        if (secret) {
+        size_t secret = secret_at(provider, (struct str){text.p + i, text.n - i});
+        if (secret > 0) {
             buf_add_text(out, "***");
-            i += strlen(secret);
+            i += secret;
             continue;
         }
         char c = text.p[i++];

@@ -204,7 +204,7 @@ void mcp_link_close(struct mcp_link *link)
 enum mcp_era mcp_link_era(const struct mcp_link *link)
 {
     const struct mcp_connection *connection = link->connection;
-    if (connection && connection->stage == MCP_STAGE_ESTABLISHED)
+    if (connection && (connection->stage == MCP_STAGE_ESTABLISHED || connection->stage == MCP_STAGE_INITIALIZE))
         return connection->era;
     return link->server ? link->server->verdict : MCP_ERA_ANY;
 }

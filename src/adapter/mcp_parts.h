@@ -174,8 +174,9 @@ struct mcp_server {
     bool settled;
     char *error; /* NULL = none */
     unsigned restarts, failures /* in a row */;
-    int64_t ready_at_ms; /* loop's time */
-    uv_timer_t timer;    /* restart, another try to list, end of the drain */
+    int64_t ready_at_ms, listed_at_ms; /* loop's time */
+    int64_t retry_at_ms;               /* when the list or the stream of changes is looked at again, 0 = not */
+    uv_timer_t timer;                  /* restart, another try to list, end of the drain */
     bool retired, closed;
     struct mcp_server *next, **at; /* of the hub's retired ones */
 };

@@ -67,6 +67,7 @@ static void settle_first(struct mcp_server *server)
 /* ---- list of tools ---- */
 
 #define LIST_TIMEOUT_MS 30000
+#define RELIST_MS       500 /* between two lists at least, however often the server says that its list changed */
 #define RETRY_MS        5000
 #define LISTEN_ENDED_MS 60000 /* a server that ends the stream in good order is asked for another so much later */
 
@@ -81,6 +82,7 @@ static void subscribe(struct mcp_server *server);
 static void on_retry(uv_timer_t *timer)
 {
     struct mcp_server *server = timer->data;
+    server->retry_at_ms = 0;
     if (!is_up(server))
         return;
     if (server->verdict == MCP_ERA_MODERN && !server->listening)
@@ -88,10 +90,14 @@ static void on_retry(uv_timer_t *timer)
     mcp_server_relist(server);
 }
 
+/* Unless that is sooner already. */
 static void retry_in(struct mcp_server *server, int64_t delay_ms)
 {
-    if (!server->retired)
-        uv_timer_start(&server->timer, on_retry, (uint64_t)delay_ms, 0);
+    int64_t at_ms = now_of(server) + delay_ms;
+    if (server->retired || (server->retry_at_ms != 0 && server->retry_at_ms <= at_ms))
+        return;
+    server->retry_at_ms = at_ms;
+    uv_timer_start(&server->timer, on_retry, (uint64_t)delay_ms, 0);
 }
 
 static void drop_draft(struct mcp_server *server)
@@ -168,7 +174,7 @@ static void list_complete(struct mcp_server *server)
     if (!same)
         tell_changed(server);
     if (server->list_again)
-        list(server);
+        mcp_server_relist(server);
 }
 
 static void list_page(struct mcp_server *server, struct str cursor);
@@ -225,6 +231,7 @@ static void list_page(struct mcp_server *server, struct str cursor)
 static void list(struct mcp_server *server)
 {
     server->list_again = false;
+    server->listed_at_ms = now_of(server);
     drop_draft(server);
     server->draft_tools = json_array(&server->draft);
     if (json_get(server->capabilities, "tools"))
@@ -235,10 +242,13 @@ static void list(struct mcp_server *server)
 
 void mcp_server_relist(struct mcp_server *server)
 {
-    if (server->state != MCP_SERVER_READY || server->retired)
+    int64_t since_ms = now_of(server) - server->listed_at_ms;
+    if (!is_up(server) || server->retired)
         return;
     if (server->listing)
         server->list_again = true;
+    else if (since_ms < RELIST_MS)
+        retry_in(server, RELIST_MS - since_ms);
     else
         list(server);
 }
@@ -352,6 +362,7 @@ static void down(struct mcp_server *server, const char *why)
     if (server->retired || server->hub->closing)
         return;
     log_life(LOG_WARN, "mcp_server_down", server, why);
+    server->retry_at_ms = 0;
     uv_timer_start(&server->timer, on_restart, (uint64_t)restart_delay(server), 0);
     settle_first(server);
 }

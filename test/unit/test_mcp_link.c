@@ -110,12 +110,15 @@ static void envelope_suits_the_era(void **state)
 static void secrets_are_masked(void **state)
 {
     (void)state;
-    char *secrets[] = {(char *)"geheim", (char *)"geheimnis", NULL};
+    char *secrets[] = {(char *)"geheim", (char *)"geheimnis", (char *)"-----BEGIN\nMIIEvQ==\r\nend\n", NULL};
     struct mcp_provider provider = {.secrets = secrets};
     struct buf out;
     buf_init(&out, 64);
     mcp_mask(&provider, STR("a geheimnis\tb geheim c geh"), &out);
     assert_string_equal(out.p, "a *** b *** c geh");
+    buf_reset(&out);
+    mcp_mask(&provider, STR("key MIIEvQ== end"), &out); /* its lines come one by one */
+    assert_string_equal(out.p, "key *** end");
     buf_release(&out);
 }
 
@@ -649,6 +652,48 @@ static void lists_are_whole_and_kept_up_to_date(void **state)
     mcp_case_end(&mcp);
 }
 
+static void a_flood_of_changes_is_listed_now_and_then(void **state)
+{
+    (void)state;
+    struct mcp_case mcp;
+    struct mcp_heard heard = {0};
+    struct mcp_reply reply;
+    mcp_case_begin(&mcp);
+    const char *record = new_record(&mcp);
+    const char *section =
+        arena_printf(&mcp.arena, "{'mcp':{'command':['SERVER','--record','%s'],'protocol':'2025-11-25'}}", record);
+    mcp_case_apply(&mcp, "s", section, NULL);
+    assert_true(mcp_case_wait_settled(&mcp));
+    size_t own = listed(&mcp, "s");
+    struct mcp_link *link = mcp_case_open(&mcp, "s", &heard, NULL);
+    for (int i = 0; i < 100; i++)
+        mcp_case_call(&mcp, link, "grow", NULL, &reply);
+    assert_true(mcp_case_wait(&mcp, has_count, &(struct count_of){&mcp, "s", own + 100}));
+    assert_in_range(occurrences(read_record(&mcp, record), "tools/list"), 2, 12);
+    mcp_link_close(link);
+    unlink(record);
+    mcp_case_end(&mcp);
+}
+
+static void messages_are_one_line_each(void **state)
+{
+    (void)state;
+    struct mcp_case mcp;
+    struct mcp_heard heard = {0};
+    struct mcp_reply reply;
+    mcp_case_begin(&mcp);
+    mcp_case_apply(&mcp, "s", LEGACY, NULL);
+    assert_true(mcp_case_wait_settled(&mcp));
+    heard.answer = "{\n\"role\":\r\n\"assistant\"}";
+    struct mcp_link *link = mcp_case_open(&mcp, "s", &heard, &sampler);
+    mcp_link_notify(link, "notifications/roots/list_changed", STR("{\n \"a\":\n1}"));
+    mcp_case_request(&mcp, link, "tools/call", "{'name':\n'ask'\n}", 9000, &reply);
+    assert_true(mcp_case_wait_reply(&mcp, &reply));
+    assert_string_equal(reply.words, "{\"role\":\"assistant\"}");
+    mcp_link_close(link);
+    mcp_case_end(&mcp);
+}
+
 static void a_reload_keeps_what_is_the_same(void **state)
 {
     (void)state;
@@ -813,6 +858,8 @@ int main(void)
         cmocka_unit_test(messages_about_attempts_name_their_origin),
         cmocka_unit_test(an_attempt_outlives_its_clients_connection),
         cmocka_unit_test(lists_are_whole_and_kept_up_to_date),
+        cmocka_unit_test(a_flood_of_changes_is_listed_now_and_then),
+        cmocka_unit_test(messages_are_one_line_each),
         cmocka_unit_test(a_reload_keeps_what_is_the_same),
         cmocka_unit_test(closing_tells_everyone_once),
         cmocka_unit_test(callbacks_may_close_links),
