@@ -1,5 +1,5 @@
-"""tools/call of the MCP door by hand, over HTTP, on a real daemon and the fault-injecting provider: what a call, its repeat, its
-cancellation and its task come to, judged by the provider's count."""
+"""tools/call of the MCP door by hand, over HTTP, on a real daemon and the fault-injecting provider: what a call, its
+repeat, its cancellation and its task come to, judged by the provider's count."""
 
 import re
 
@@ -78,7 +78,8 @@ def test_other_conversations_are_others(onced, provider, client):
 def test_doing_it_again_on_purpose_has_a_word(onced, provider, client):
     first = client.call("refund", REFUND)
     second = client.call("refund", {**REFUND, "repeat_of": first.id})
-    assert second.state == "completed_success" and second.id != first.id and second.shape["repeat_of"] == first.id, second
+    assert second.state == "completed_success" and second.id != first.id, second
+    assert second.shape["repeat_of"] == first.id, second
     again = client.call("refund", {**REFUND, "repeat_of": first.id})  # a retry of the repetition
     assert again.id == second.id, again
     assert provider.effects() == 2
@@ -86,7 +87,8 @@ def test_doing_it_again_on_purpose_has_a_word(onced, provider, client):
 
 
 def test_a_wrong_repeat_is_answered_and_runs_nothing(onced, provider, client):
-    for wrong, said in (("the last one", "/repeat_of"), ("op_01J00000000000000000000001", "not an operation of this tool")):
+    for wrong, said in (("the last one", "/repeat_of"),
+                        ("op_01J00000000000000000000001", "not an operation of this tool")):
         answer = client.call("refund", {**REFUND, "repeat_of": wrong})
         assert answer.is_error and said in answer.text and "Nothing was run" in answer.text, answer
     assert provider.effects() == 0
@@ -109,7 +111,7 @@ def test_a_business_key_conflict_is_told_and_runs_nothing(world, provider):
     other = client.call("refund", {**REFUND, "amount_cents": 2600})
     assert other.is_error and first.id in other.text and "differ at /amount_cents" in other.text, other
     structured = other.result["structuredContent"]
-    assert structured["status"] == "not_run" and structured["reason"] == "key_reused" and structured["operation_id"] is None
+    assert (structured["status"], structured["reason"], structured["operation_id"]) == ("not_run", "key_reused", None)
     assert structured["problem"]["differing"] == ["/amount_cents"] and structured["problem"]["operation_id"] == first.id
     assert provider.effects() == 1
 
@@ -125,7 +127,8 @@ def test_an_unknown_outcome_says_wait(world, provider):
     again = client.call("refund", REFUND)
     for answer in (lost, again):
         assert answer.id == lost.id and not answer.is_error and answer.shape["next_action"] == "wait", answer
-        assert f'call onced_wait with {{"operation_id": "{lost.id}"}}' in answer.text and "not known yet" in answer.text, answer
+        assert f'call onced_wait with {{"operation_id": "{lost.id}"}}' in answer.text, answer
+        assert "not known yet" in answer.text, answer
     held = client.call("refund", OTHER)
     assert not held.is_error and "onced_wait" in held.text, held
     provider.config(lookup_fault="")
@@ -163,7 +166,8 @@ def test_waiting_gets_the_true_outcome(world, provider):
     first = client.call("refund", REFUND, timeout=20)
     if first.state != "completed_success":
         first = client.call("onced_wait", {"operation_id": first.id, "wait_ms": 15000})
-    assert first.state == "completed_success" and first.shape["external_id"] == provider.objects("refunds")[0]["id"], first
+    assert first.state == "completed_success", first
+    assert first.shape["external_id"] == provider.objects("refunds")[0]["id"], first
     assert client.call("onced_status", {"tool": "refund"}).id == first.id
     assert provider.effects() == 1
 
@@ -319,7 +323,8 @@ def test_modern_tasks_survive_a_kill(world, provider):
     assert again["taskId"] == task, again
     judge(onced, provider, task, effects=1, dispatches=1)
     version = onced.operation(task)["version"]
-    onced.client.post(f"/v1/operations/{task}/resolve", {"version": version, "happened": True, "note": "seen at the bank"})
+    onced.client.post(f"/v1/operations/{task}/resolve",
+                      {"version": version, "happened": True, "note": "seen at the bank"})
     shown = task_of(client.request("tasks/get", {"taskId": task}, name=task))
     assert shown["status"] == "completed" and not shown["result"]["isError"], shown
     assert provider.effects() == 2
@@ -377,7 +382,8 @@ def test_the_report_says_what_is_not_settled(onced, provider, client):
     lost = client.call("refund", OTHER, meta=run)
     report = client.call("onced_run_report", {}, meta=run)
     said = report.result["structuredContent"]
-    assert said["summary"] == {"total": 2, "succeeded": 1, "failed": 0, "open": 0, "unknown": 1} and not said["complete"], report
+    assert said["summary"] == {"total": 2, "succeeded": 1, "failed": 0, "open": 0, "unknown": 1}, report
+    assert not said["complete"]
     assert [op["operation_id"] for op in said["unresolved"]] == [lost.id] and len(said["ended"]) == 1
     assert "Do not tell the user that everything is done" in report.text
 
@@ -387,7 +393,8 @@ def test_a_plan_runs_nothing(onced, provider, client):
     assert planned.result["structuredContent"]["decision"] == "execute", planned
     first = client.call("refund", REFUND)
     assert first.state == "completed_success", first
-    assert client.call("onced_plan", {"tool": "refund", "arguments": REFUND}).result["structuredContent"]["decision"] == "replay"
+    planned = client.call("onced_plan", {"tool": "refund", "arguments": REFUND})
+    assert planned.result["structuredContent"]["decision"] == "replay", planned
     assert provider.effects() == 1
     assert len(provider.writes()) == 1
 
