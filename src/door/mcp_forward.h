@@ -30,7 +30,8 @@
 #define FORWARD_ROUTES_MAX    20000  /* names remembered: which server listed what */
 #define FORWARD_CURSOR_MAX    16384  /* bytes of a cursor of ours */
 #define FORWARD_URI_BYTES_MAX 8192
-#define FORWARD_NO_ANSWER_MS  600000 /* a server without a sign of life; questions to people do not count */
+#define FORWARD_PATIENCE_MS   600000 /* for a server without a sign of life, when its provider states no time-out */
+#define FORWARD_OWN_DIVISOR   4      /* of what waits or listens a principal may have this part */
 #define FORWARD_TICK_MS       1000
 
 #define FORWARD_URL_REQUIRED (-32042) /* legacy: the user has to visit a page first */
@@ -88,6 +89,7 @@ struct lane {
     bool per_client;
     struct errand *errands; /* newest first */
     size_t errand_count, watch_count;
+    int64_t patience_ms;
     int level;    /* logging level that the server was told, -1 = none */
     bool holding; /* requests wait until the server has answered logging/setLevel */
     int64_t used_ms;
@@ -118,12 +120,13 @@ struct errand {
     struct watch_uri *watch;     /* our own listen stream for it */
     char *method, *params;       /* while the lane holds it back */
     size_t params_bytes;
-    int64_t deadline_ms;
-    size_t asking_count; /* questions about it that are open */
-    errand_done *done;   /* NULL: nobody wants to know */
+    int64_t patience_ms, deadline_ms; /* without a sign of the server; questions to people do not count */
+    size_t asking_count;              /* questions about it that are open */
+    errand_done *done;                /* NULL: nobody wants to know */
     void *user;
 };
-/* params is copied. NULL: too many (err). done is never called from within. */
+/* params is copied. The answer is waited for as long as the server's provider says, from each sign of life on. NULL:
+ * too many (err). done is never called from within. */
 struct errand *errand_send(struct lane *lane, struct mcp_request *request, const char *method, struct str params,
                            errand_done *done, void *user, struct err *err);
 /* Nobody wants the answer any more: the server is told to stop. */

@@ -399,6 +399,16 @@ static struct suspended *suspended_new(struct passing *passing, struct mcp_reque
     return suspended;
 }
 
+/* How many requests of this principal wait. */
+static size_t suspended_by(const struct passing *passing, const struct mcp_session *session)
+{
+    size_t count = 0;
+    for (const struct suspended *at = passing->suspended; at; at = at->next)
+        count += at->request && strcmp(at->request->session->principal, session->principal) == 0 &&
+                 strcmp(at->request->session->tenant, session->tenant) == 0;
+    return count;
+}
+
 /* A fresh name for the client to come back with. */
 static void suspended_name(struct suspended *suspended)
 {
@@ -496,7 +506,8 @@ static void ask_modern(struct passing *passing, struct mcp_link *link, struct er
         answer_error(question, RPC_INTERNAL_ERROR, "The client was asked too often");
         return;
     }
-    if (!suspended && passing->suspended_count >= FORWARD_SUSPENDED_MAX) {
+    if (!suspended && (passing->suspended_count >= FORWARD_SUSPENDED_MAX ||
+                       suspended_by(passing, request->session) >= FORWARD_SUSPENDED_MAX / FORWARD_OWN_DIVISOR)) {
         answer_error(question, RPC_INTERNAL_ERROR, "Too many requests wait for their clients");
         return;
     }

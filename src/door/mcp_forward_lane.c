@@ -120,6 +120,18 @@ static struct str text_of(struct arena *arena, const struct json *value)
     return text;
 }
 
+/* How long the provider of this server may take to answer. */
+static int64_t patience_of(const struct passing *passing, const char *server)
+{
+    const struct registry *registry = passing->door->engine ? engine_registry(passing->door->engine) : NULL;
+    for (size_t i = 0; registry && i < registry_provider_count(registry); i++) {
+        const struct provider *provider = registry_provider_at(registry, i);
+        if (strcmp(provider->name, server) == 0 && provider->timeout_ms > 0)
+            return provider->timeout_ms;
+    }
+    return FORWARD_PATIENCE_MS;
+}
+
 static struct lane *lane_open(struct passing *passing, struct mcp_server *server, struct mcp_session *session,
                               const char *key, const struct mcp_link_options *options, struct err *err)
 {
@@ -138,6 +150,7 @@ static struct lane *lane_open(struct passing *passing, struct mcp_server *server
     lane->server = mem_copy_text(info.name);
     lane->key = mem_copy_text(key);
     lane->per_client = info.per_client;
+    lane->patience_ms = patience_of(passing, info.name);
     lane->session = session;
     lane->used_ms = passing_now_ms(passing);
     list_lane(session ? &forward_of(session)->lanes : &passing->lanes, lane);
@@ -369,7 +382,8 @@ struct errand *errand_send(struct lane *lane, struct mcp_request *request, const
                               .at = &lane->errands,
                               .lane = lane,
                               .request = request,
-                              .deadline_ms = passing_now_ms(passing) + FORWARD_NO_ANSWER_MS,
+                              .patience_ms = lane->patience_ms,
+                              .deadline_ms = passing_now_ms(passing) + lane->patience_ms,
                               .done = done,
                               .user = user};
     if (errand->next)
@@ -417,7 +431,7 @@ static void lane_errands_tick(struct lane *lane, int64_t now_ms)
 {
     for (struct errand *errand = lane->errands; errand;) {
         if (errand->asking_count > 0 || errand->watch)
-            errand->deadline_ms = now_ms + FORWARD_NO_ANSWER_MS;
+            errand->deadline_ms = now_ms + errand->patience_ms;
         bool late = now_ms >= errand->deadline_ms && errand->done;
         if (late)
             errand_time_out(errand); /* may end others */
@@ -630,7 +644,7 @@ static void lane_notified(void *user, struct mcp_link *link, const struct mcp_re
     if (!lane->server)
         return; /* on its way out */
     if (errand)
-        errand->deadline_ms = passing_now_ms(lane->passing) + FORWARD_NO_ANSWER_MS;
+        errand->deadline_ms = passing_now_ms(lane->passing) + errand->patience_ms;
     if (strcmp(method, "notifications/progress") == 0) {
         if (errand && errand->request)
             forward_progress(errand->request, message);

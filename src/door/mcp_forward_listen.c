@@ -503,6 +503,16 @@ static void listen_take_tasks(struct listen *listen, const struct json *ids)
         listen->tasks[listen->task_count++] = ids->items[i].text;
 }
 
+/* How many streams this principal has. */
+static size_t listens_by(const struct passing *passing, const struct mcp_session *session)
+{
+    size_t count = 0;
+    for (const struct listen *at = passing->listens; at; at = at->next)
+        count += strcmp(at->request->session->principal, session->principal) == 0 &&
+                 strcmp(at->request->session->tenant, session->tenant) == 0;
+    return count;
+}
+
 static bool listen_is_valid(struct mcp_request *request, const struct json *wanted)
 {
     const struct json *tasks = json_get(wanted, "taskIds"), *uris = json_get(wanted, "resourceSubscriptions");
@@ -519,9 +529,11 @@ static bool listen_is_valid(struct mcp_request *request, const struct json *want
                         "taskIds need the extension " MCP_EXTENSION_TASKS);
         return false;
     }
-    if (passing->listen_count >= FORWARD_LISTENS_MAX) {
-        mcp_reply_error(request, RPC_INTERNAL_ERROR, STR_NONE, "%d listen streams are open already",
-                        FORWARD_LISTENS_MAX);
+    if (passing->listen_count >= FORWARD_LISTENS_MAX ||
+        listens_by(passing, request->session) >= FORWARD_LISTENS_MAX / FORWARD_OWN_DIVISOR) {
+        mcp_reply_error(request, RPC_INTERNAL_ERROR, STR_NONE,
+                        "too many listen streams are open already (%d, a principal's at most %d)", FORWARD_LISTENS_MAX,
+                        FORWARD_LISTENS_MAX / FORWARD_OWN_DIVISOR);
         return false;
     }
     return true;

@@ -50,7 +50,7 @@ static const struct mcp_sink_ops client_ops = {.message = hear, .drop = hear_dro
 
 /* ---- the stage ---- */
 
-#define CLIENTS_MAX 128
+#define CLIENTS_MAX 512
 
 struct stage {
     uv_loop_t loop;
@@ -68,7 +68,7 @@ struct stage {
     struct arena arena;
 };
 
-static const struct provider provider_a = {.name = "a", .kind = PROVIDER_MCP};
+static const struct provider provider_a = {.name = "a", .kind = PROVIDER_MCP, .timeout_ms = 12345};
 static const struct tool tool_read = {
     .name = "read", .class = CLASS_READ, .provider = &provider_a, .forwarded = true, .adapter_tool = "remote_read"};
 static const struct tool tool_pay = {.name = "pay",
@@ -1176,6 +1176,13 @@ static void test_bounds(void **state)
     is_error(stage, ask_modern(stage, 3, "subscriptions/listen", "'notifications':{'toolsListChanged':true},"), -32603,
              "open already", 200);
     passing->listen_count = 0;
+    for (int i = 0; i <= FORWARD_LISTENS_MAX / FORWARD_OWN_DIVISOR; i++) { /* of one principal; others may still */
+        client = ask_modern(stage, 10 + i, "subscriptions/listen", "'notifications':{'toolsListChanged':true},");
+        assert_int_equal(client->finals, i == FORWARD_LISTENS_MAX / FORWARD_OWN_DIVISOR);
+    }
+    client =
+        ask_modern_as(stage, "other", "{}", 9, "subscriptions/listen", "'notifications':{'toolsListChanged':true},");
+    assert_int_equal(client->finals, 0);
     /* clients without a session: the idlest connection gives way */
     size_t lanes = passing->lane_count;
     passing->lane_count = FORWARD_LANES_MAX;
@@ -1190,7 +1197,14 @@ static void test_bounds(void **state)
     /* a server without a sign of life */
     client = ask(stage, 6, "resources/read", "{'uri':'x:1'}");
     pending = sent(stage->one, "resources/read");
-    stage->session->forward->lanes->errands->deadline_ms = 0;
+    struct errand *errand = stage->session->forward->lanes->errands;
+    assert_int_equal(errand->patience_ms, 12345); /* the provider's time-out */
+    errand->deadline_ms = 0;
+    errand->asking_count = 1; /* people may take their time */
+    lanes_tick(passing);
+    assert_int_equal(client->finals, 0);
+    errand->asking_count = 0;
+    errand->deadline_ms = 0;
     lanes_tick(passing);
     is_error(stage, client, -32603, "in time", 200);
     assert_true(pending->cancelled);
