@@ -445,7 +445,7 @@ static void request_ended(struct line *line, const struct mcp_stream_end *end)
     bool error = end->complete && end->status >= 300;
     bool nothing = end->complete && end->status < 300 && end->form != MCP_FORM_EVENTS;
     /* what asks again for an answer says nothing about the request itself by its status */
-    lose(line, nothing ? MCP_UNREADABLE : MCP_LOST, sent, error && !resumed ? end->status : 0, end);
+    lose(line, nothing ? MCP_UNREADABLE : MCP_LOST, sent, (error || nothing) && !resumed ? end->status : 0, end);
 }
 
 static void get_ended(struct line *line, const struct mcp_stream_end *end)
