@@ -69,8 +69,8 @@ enum err_code config_load_text_with(const char *path, struct str text, const str
 enum err_code config_load_text(const char *path, struct str text, struct config **config, struct registry **registry,
                                struct config_report *report);
 
-/* `onced check`: loads the file, with what its MCP servers list unless catalog is NULL, and writes what was found, or a line that all is well, to out; as JSON when json is
- * set:
+/* `onced check`: loads the file, with what its MCP servers list unless catalog is NULL, and writes what was found, or a
+ * line that all is well, to out; as JSON when json is set:
  * {"file", "ok", "errors", "warnings", "tools", "policy_version"?, "problems": [{"line", "column", "pointer",
  * "severity", "message"}]}. Returns 0 = fine (warnings allowed), 1 = errors found, 2 = the file cannot be read. */
 int config_check(const char *path, const struct json *catalog, bool json, FILE *out);

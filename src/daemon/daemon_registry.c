@@ -45,24 +45,30 @@ static void tell(struct daemon *daemon, const struct config_report *report, enum
     daemon->report = text;
 }
 
-static enum err_code load(struct daemon *daemon, struct str text, struct config **config, struct registry **registry,
-                          bool always)
+/* fresh: the text was not in force before. Then it is loaded without the servers' lists first: what is wrong with the
+ * file itself is never blamed on a server, and refuses it. (A load takes some 30 ms for each jq program.) */
+static enum err_code load(struct daemon *daemon, struct str text, bool fresh, struct config **config,
+                          struct registry **registry)
 {
     struct config_report report;
     struct arena arena;
     const char *path = daemon->options->config_path;
+    enum err_code code = ERR_NONE;
     arena_init(&arena);
     config_report_init(&report);
-    /* first without lists: what is wrong with the file itself is never blamed on a server, and refuses it */
-    enum err_code code = config_load_text(path, text, config, registry, &report);
-    const struct json *catalog = !code && daemon->hub ? mcp_hub_catalog(daemon->hub, &arena) : NULL;
-    if (catalog && catalog->count > 0) {
+    const struct json *catalog = daemon->hub ? mcp_hub_catalog(daemon->hub, &arena) : NULL;
+    bool listed = catalog && catalog->count > 0;
+    if (fresh || !listed)
+        code = config_load_text(path, text, config, registry, &report);
+    if (!code && listed) {
         config_free(*config);
         registry_unref(*registry);
+        *config = NULL;
+        *registry = NULL;
         config_report_release(&report);
         code = config_load_text_with(path, text, catalog, config, registry, &report);
     }
-    tell(daemon, &report, code, always);
+    tell(daemon, &report, code, fresh);
     config_report_release(&report);
     arena_release(&arena);
     return code;
@@ -92,7 +98,7 @@ enum err_code daemon_registry_load(struct daemon *daemon, struct registry **regi
     buf_init(&text, CONFIG_BYTES_MAX);
     enum err_code code = read_file(daemon, &text);
     if (!code)
-        code = load(daemon, buf_str(&text), &daemon->config, registry, true);
+        code = load(daemon, buf_str(&text), true, &daemon->config, registry);
     if (!code)
         keep_text(daemon, &text);
     buf_release(&text);
@@ -131,7 +137,7 @@ void daemon_registry_reload(struct daemon *daemon)
     buf_init(&text, CONFIG_BYTES_MAX);
     enum err_code code = read_file(daemon, &text);
     if (!code)
-        code = load(daemon, buf_str(&text), &config, &registry, true);
+        code = load(daemon, buf_str(&text), true, &config, &registry);
     if (code) {
         log_message(LOG_ERROR, "reload", "refused: the registry in force stays");
     } else {
@@ -153,7 +159,7 @@ void daemon_catalog_changed(void *user)
     struct registry *registry = NULL;
     if (daemon->stopping || daemon->closing)
         return;
-    if (load(daemon, buf_str(&daemon->text), &config, &registry, false)) {
+    if (load(daemon, buf_str(&daemon->text), false, &config, &registry)) {
         log_message(LOG_ERROR, "mcp_tools", "the lists of MCP servers cannot be used: the registry in force stays");
         return;
     }

@@ -2,6 +2,7 @@
 change while onced runs."""
 
 import json
+import os
 import pathlib
 import re
 import signal
@@ -10,6 +11,7 @@ import sys
 import pytest
 
 import onced_e2e
+from onced_e2e import binary, mcp
 from onced_e2e.rpc import Mcp
 from onced_e2e.wait import wait_until
 
@@ -200,3 +202,34 @@ def test_principals_see_their_tools(world, server):
     assert client.call("write", {"path": "a", "text": "x"}).error["code"] == -32602
     assert not (server.folder / "a").exists()
     assert "write" in names(onced, "writer")
+
+
+# ---- the example ----
+
+
+def test_the_example_with_the_real_server(world, tmp_path, monkeypatch):
+    """examples/mcp-filesystem.yaml as it stands; npx would fetch the package that is installed for the tests."""
+    root, programs = tmp_path / "root", tmp_path / "programs"
+    root.mkdir()
+    programs.mkdir()
+    npx = programs / "npx"
+    argv = " ".join(f"'{word}'" for word in mcp.program("@modelcontextprotocol/server-filesystem", "dist/index.js"))
+    npx.write_text(f'#!/bin/sh\n[ "$1 $2" = "-y @modelcontextprotocol/server-filesystem" ] || exit 9\nshift 2\nexec {argv} "$@"\n')
+    npx.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("FILES_ROOT", str(root))
+    onced = world.prepare({})
+    onced.file.write_text((binary.ROOT / "examples/mcp-filesystem.yaml").read_text())
+    assert "fine, 13 tools" in onced.cli("check", "--connect", onced.file).stdout
+    onced.start()
+    report = {"path": str(root / "report.txt"), "content": "all is well"}
+    first = onced.call("write_file", report)
+    assert first.state == "completed_success" and onced.call("write_file", report, principal="another").id == first.id
+    assert onced.call("write_file", {**report, "content": "nothing is well"}).status == 422
+    moved = {"source": str(root / "report.txt"), "destination": str(root / "old.txt")}
+    assert onced.call("move_file", moved).state == "completed_success"
+    assert onced.call("move_file", moved)["replayed"] is True
+    assert onced.call("create_directory", {"path": str(root / "folder")}).state == "completed_success"
+    assert "all is well" in Mcp(onced.port).call("read_text_file", {"path": str(root / "old.txt")}).text
+    assert sorted(path.name for path in root.iterdir()) == ["folder", "old.txt"]
+    assert onced.call("edit_file", {"path": str(root / "old.txt"), "edits": []}).status == 404
