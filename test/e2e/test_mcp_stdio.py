@@ -4,11 +4,14 @@ count of effects and by what each client was told: every request gets one answer
 import json
 import os
 import signal
+import threading
 import time
 
 import pytest
 
 from onced_e2e import registry
+from onced_e2e.crash import chance, rounds
+from onced_e2e.figures import figure
 from onced_e2e.stdio import MODERN, Stdio
 from onced_e2e.wait import wait_until
 
@@ -21,7 +24,8 @@ class Stage:
     def __init__(self, world):
         self.world = world
         self.provider = world.provider
-        self.onced = world.prepare({"refund.create": registry.refund(keyed=False, wait="20s")},
+        self.onced = world.prepare({"refund.create": registry.refund(keyed=False, wait="20s"),
+                                    "refund.keyed": registry.refund(while_in_doubt="allow", wait="20s")},
                                    providers={"plain": registry.provider(world.provider.url, timeout="20s")})
         self.folder = self.onced.folder
         self.clients = []
@@ -196,6 +200,66 @@ def test_client_leaves_while_nobody_has_the_ledger(stage):
     assert client.child.wait(20) == 0
     expect_success(client.answer(id))
     assert stage.provider.effects() == 1
+
+
+class Caller:
+    """A client that calls one after the other, each call with arguments of its own. When its process is killed it starts another
+    one and calls again, as a model would."""
+
+    def __init__(self, stage, name, over):
+        self.stage, self.name, self.over = stage, name, over
+        self.done = []
+        self.client = stage.client()
+        self.error = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        try:
+            while not self.over.is_set():
+                self._call({"payment_id": f"{self.name}-{len(self.done)}", "amount_cents": 1})
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self.error = error
+
+    def _call(self, arguments):
+        for _ in range(5):
+            client = self.client
+            try:
+                answer = client.call("refund.keyed", arguments, 30)
+            except AssertionError:
+                if not client.ended or client.child.wait(10) != -signal.SIGKILL:
+                    raise
+                self.client = self.stage.client()
+                continue
+            expect_success(answer)
+            self.done.append(arguments["payment_id"])
+            return
+        raise AssertionError(f"five processes were killed during {arguments}")
+
+
+def test_owners_killed_at_random(stage):
+    """Clients that call without a pause; whoever has the ledger is killed, again and again (ONCED_ROUNDS / 3 times)."""
+    stage.provider.config(faults="timeout_after_commit:30=0.5")
+    moments, over = chance(), threading.Event()
+    callers = [Caller(stage, f"c{n}", over) for n in range(3)]
+    kills = max(2, rounds() // 3)
+    for _ in range(kills):
+        before = [len(caller.done) for caller in callers]
+        wait_until(lambda: all(len(caller.done) > n + 3 for caller, n in zip(callers, before)) or any(c.error for c in callers), 30,
+                   what="calls of all")
+        time.sleep(moments.uniform(0, 0.1))
+        os.kill(stage.owner(), signal.SIGKILL)
+    over.set()
+    for caller in callers:
+        caller.thread.join(60)
+        assert not caller.error, caller.error
+    intents = sorted(name for caller in callers for name in caller.done)
+    wrong = {name: stage.provider.effects_of(f"refunds/{name}") for name in intents
+             if stage.provider.effects_of(f"refunds/{name}") != 1}
+    assert not wrong
+    assert stage.provider.effects() == len(intents)
+    figure("mcp-owners-killed", f"{kills} owners killed under {len(callers)} clients: {len(intents)} calls, "
+           f"{stage.provider.effects()} effects, each request answered once", kills=kills, calls=len(intents))
 
 
 # ---- hostile input, through both kinds of process ----
