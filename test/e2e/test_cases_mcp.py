@@ -245,3 +245,34 @@ def test_S88_a_suppressed_repeat_carries_the_real_result(onced, orders):
     own = json.loads(first.result["content"][0]["text"])
     assert json.loads(second.result["content"][0]["text"]) == own, second  # the server's own result, unharmed
     assert len(orders.effects) == 1
+
+
+# ---- S49: the second, intended mutation ----
+
+
+def test_S49_on_purpose_has_a_verb(onced, orders):
+    client = Mcp(onced.port)
+    first = client.call("pay", PAY)
+    joined = client.call("pay", PAY)
+    assert joined.id == first.id and "repeat_of" in joined.text
+    again = client.call("pay", {**PAY, "repeat_of": first.id})
+    assert again.state == "completed_success" and again.id != first.id, again
+    keyed = client.call("pay", PAY, key="another intent")
+    assert keyed.state == "completed_success" and keyed.id not in (first.id, again.id), keyed
+    assert len(orders.effects) == 3 and not any("repeat_of" in effect for effect in orders.effects)
+
+
+# ---- S87: a claim without a call behind it ----
+
+
+def test_S87_no_receipt_no_success(onced, orders):
+    client = Mcp(onced.port)
+    run = {"dev.onced/run-id": "r1"}
+    unknown = client.call("onced_status", {"operation_id": "op_01J00000000000000000000000"}, meta=run)
+    assert "completed" not in unknown.text, unknown
+    empty = client.call("onced_run_report", {}, meta=run)
+    assert empty.result["structuredContent"]["summary"]["total"] == 0, empty
+    client.call("note", {"text": "begun"}, meta={**run, "dev.onced/step-id": "s1"})
+    report = client.call("onced_run_report", {}, meta=run).result["structuredContent"]
+    assert report["summary"]["total"] == 1 and [each["tool"] for each in report["ended"]] == ["note"], report  # no pay, whatever is claimed
+    assert [effect["tool"] for effect in orders.effects] == ["note"]
