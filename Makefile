@@ -39,12 +39,13 @@ sweep: build-tests
 		-p no:cacheprovider test/e2e/test_sweep.py test/e2e/test_kill_points.py
 
 # The simulator: OPERATIONS under all faults that break no contract, a quarter as many under all faults, SQLITE_SEEDS runs on a
-# ledger file, in memory where there is /dev/shm: what a disk's flushes take would be most of the time (a minute on two cores)
-simulate: build
-	@$(BUILD)/src/cli/onced simulate --seed $(SEED) --operations $(OPERATIONS) --faults contract
-	@$(BUILD)/src/cli/onced simulate --seed $(SEED) --operations $$(($(OPERATIONS) / 4 + 1)) --faults all
+# ledger file, in memory where there is /dev/shm: what a disk's flushes take would be most of the time (a minute on two cores).
+# SIMULATOR names another build's program
+simulate: $(if $(SIMULATOR),,build)
+	@$(or $(SIMULATOR),$(BUILD)/src/cli/onced) simulate --seed $(SEED) --operations $(OPERATIONS) --faults contract
+	@$(or $(SIMULATOR),$(BUILD)/src/cli/onced) simulate --seed $(SEED) --operations $$(($(OPERATIONS) / 4 + 1)) --faults all
 	@TMPDIR=$${TMPDIR:-$$(test -w /dev/shm && echo /dev/shm || echo /tmp)} \
-		$(BUILD)/src/cli/onced simulate --seed $(SEED) --seeds $(SQLITE_SEEDS) --faults all --ledger sqlite
+		$(or $(SIMULATOR),$(BUILD)/src/cli/onced) simulate --seed $(SEED) --seeds $(SQLITE_SEEDS) --faults all --ledger sqlite
 
 scenarios: build-tests
 	@test/e2e/.venv/bin/python tools/scenarios.py $(BUILD_SAN)

@@ -386,6 +386,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="copies that work in parallel (default 2)")
     parser.add_argument("--simulator", action="store_true", help="rules marked for it must be seen by onced simulate alone")
     parser.add_argument("--seconds", type=float, default=60, help="time that the simulator has per rule (default 60)")
+    parser.add_argument("--part", metavar="I/N", help="only every N-th rule, from the I-th on; the lines of the others must be there, too")
     parser.add_argument("--list", action="store_true", help="print the rules and end")
     return parser.parse_args()
 
@@ -400,6 +401,12 @@ def main() -> int:
         return 0
     if arguments.simulator:
         rules = [rule for rule in rules if rule.simulator]
+    if arguments.part:
+        for rule in rules:
+            with open(os.path.join(ROOT, rule.file), encoding="utf-8") as file:
+                rule.apply(file.read())
+        first, count = (int(number) for number in arguments.part.split("/"))
+        rules = rules[(first - 1) % count :: count]
     with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
         jobs = max(1, min(arguments.jobs, len(rules)))
         options = QUICK_TO_RUN if arguments.simulator else QUICK_TO_BUILD
