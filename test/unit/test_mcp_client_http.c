@@ -221,7 +221,7 @@ static bool slow_to_begin(const struct mcp_web_request *request)
         mcp_web_sleep(100);
         request->web->state = 1;
     } else if (strcmp(request->method, "GET") == 0) {
-        mcp_web_sleep(2000); /* no head before there is something to say */
+        mcp_web_sleep(1000); /* no head before there is something to say */
     } else if (strcmp(request->rpc, "tools/list") == 0 && request->web->state != 1) {
         mcp_web_error(request, 400, "{'code':-32602,'message':'not initialized'}");
         return true;
@@ -240,7 +240,7 @@ static void requests_wait_for_the_end_of_the_handshake(void **state)
     assert_int_equal(called(&stage)->end, MCP_ANSWERED);
     const struct mcp_web_request *first = mcp_web_find(&stage.web, "notifications/initialized", 0);
     const struct mcp_web_request *list = mcp_web_find(&stage.web, "tools/list", 0);
-    assert_in_range(list->at_ms - first->at_ms, 100, 1500); /* a GET stream without a head does not hold up */
+    assert_in_range(list->at_ms - first->at_ms, 100, 900); /* a GET stream without a head does not hold up */
     end(&stage);
 }
 
