@@ -30,9 +30,14 @@ struct walk {
     const char *at, *end;
 };
 
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
 static void walk_space(struct walk *walk)
 {
-    while (walk->at < walk->end && memchr(" \t\r\n", *walk->at, 4))
+    while (walk->at < walk->end && is_space(*walk->at))
         walk->at++;
 }
 
