@@ -41,6 +41,10 @@ struct daemon {
     struct buf text;
     struct config *current; /* what the MCP door's settings borrow from */
     char *report;           /* the last one that was printed */
+    /* what MCP servers listed last (tool_lists.h) */
+    struct arena lists_arena, paths;
+    const struct json *lists; /* NULL = nothing yet */
+    const char *lists_path;
 };
 
 /* Reads the registry file. On failure the reasons were printed. The caller owns *registry. */

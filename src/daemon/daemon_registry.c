@@ -1,12 +1,14 @@
 /* The registry in force.
  *
- *   file ──SIGHUP──► text ──┐
- *                           ├─► registry ─► engine, MCP hub, MCP door       all or nothing: else the former one stays
- *   MCP servers ─► lists ───┘ */
+ *   file ──SIGHUP──► text ──────────────┐
+ *                                       ├─► registry ─► engine, MCP hub, MCP door    all or nothing: else the former
+ * one MCP servers ─► lists ─► LEDGER.tools ┘                                           stays
+ */
 #include "daemon/daemon_parts.h"
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/tool_lists.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,32 +47,97 @@ static void tell(struct daemon *daemon, const struct config_report *report, enum
     daemon->report = text;
 }
 
-/* fresh: the text was not in force before. Then it is loaded without the servers' lists first: what is wrong with the
- * file itself is never blamed on a server, and refuses it. (A load takes some 30 ms for each jq program.) */
-static enum err_code load(struct daemon *daemon, struct str text, bool fresh, struct config **config,
-                          struct registry **registry)
+static void read_lists(struct daemon *daemon, const struct config *config)
+{
+    const char *ledger = daemon->options->ledger_override ? daemon->options->ledger_override : config->ledger.path;
+    daemon->lists_path = arena_printf(&daemon->paths, "%s%s", ledger, TOOL_LISTS_SUFFIX);
+    daemon->lists = tool_lists_read(&daemon->lists_arena, daemon->lists_path);
+}
+
+/* One reading of the file with the servers' lists. */
+struct reading {
+    struct config *config;
+    struct registry *registry;
+    struct arena arena;
+    const struct json *lists; /* in arena */
+};
+
+static void reading_release(struct reading *reading)
+{
+    config_free(reading->config);
+    registry_unref(reading->registry);
+    arena_release(&reading->arena);
+    *reading = (struct reading){0};
+}
+
+static const struct provider *provider_named(const struct registry *registry, struct str name)
+{
+    for (size_t i = 0; i < registry_provider_count(registry); i++)
+        if (str_is(name, registry_provider_at(registry, i)->name))
+            return registry_provider_at(registry, i);
+    return NULL;
+}
+
+static bool same_server(const struct provider *a, const struct provider *b)
+{
+    return a && b && a->kind == PROVIDER_MCP && b->kind == PROVIDER_MCP &&
+           str_equal(mcp_provider_identity(a->adapter_provider), mcp_provider_identity(b->adapter_provider));
+}
+
+/* What the hub's servers list, as far as they are the ones that `registry` names. */
+static const struct json *lists_now(struct daemon *daemon, const struct registry *registry, struct arena *arena)
+{
+    const struct json *all = daemon->hub ? mcp_hub_catalog(daemon->hub, arena) : NULL;
+    struct json *lists = json_object(arena);
+    for (uint32_t i = 0; all && i < all->count; i++) {
+        struct str name = all->members[i].name;
+        if (same_server(provider_named(registry, name), provider_named(engine_registry(daemon->engine), name)))
+            json_set(arena, lists, name, all->members[i].value);
+    }
+    return lists;
+}
+
+static void merge_lists(struct daemon *daemon, struct str text, const struct registry *registry,
+                        struct reading *reading)
+{
+    struct yaml yaml;
+    if (yaml_parse(&reading->arena, text, &yaml) == ERR_NONE)
+        reading->lists = tool_lists_merge(&reading->arena, json_get(yaml.root, "providers"),
+                                          lists_now(daemon, registry, &reading->arena), daemon->lists);
+}
+
+/* With the lists, if there are any: *report is anew. */
+static enum err_code load_with_lists(struct daemon *daemon, struct str text, struct reading *reading,
+                                     struct config_report *report)
+{
+    const char *path = daemon->options->config_path;
+    if (!reading->lists || reading->lists->count == 0)
+        return ERR_NONE;
+    config_free(reading->config);
+    registry_unref(reading->registry);
+    reading->config = NULL;
+    reading->registry = NULL;
+    config_report_release(report);
+    return config_load_text_with(path, text, reading->lists, &reading->config, &reading->registry, report);
+}
+
+/* A text that was not in force before: it is loaded without the lists first, so that what is wrong with the file itself
+ * is never blamed on a server, and refuses it. */
+static enum err_code load_fresh(struct daemon *daemon, struct str text, struct reading *reading)
 {
     struct config_report report;
-    struct arena arena;
-    const char *path = daemon->options->config_path;
-    enum err_code code = ERR_NONE;
-    arena_init(&arena);
     config_report_init(&report);
-    const struct json *catalog = daemon->hub ? mcp_hub_catalog(daemon->hub, &arena) : NULL;
-    bool listed = catalog && catalog->count > 0;
-    if (fresh || !listed)
-        code = config_load_text(path, text, config, registry, &report);
-    if (!code && listed) {
-        config_free(*config);
-        registry_unref(*registry);
-        *config = NULL;
-        *registry = NULL;
-        config_report_release(&report);
-        code = config_load_text_with(path, text, catalog, config, registry, &report);
+    arena_init(&reading->arena);
+    enum err_code code =
+        config_load_text(daemon->options->config_path, text, &reading->config, &reading->registry, &report);
+    if (!code && !daemon->lists_path)
+        read_lists(daemon, reading->config);
+    if (!code && reading->config->has_mcp_servers) {
+        merge_lists(daemon, text, reading->registry, reading);
+        code = load_with_lists(daemon, text, reading, &report);
     }
-    tell(daemon, &report, code, fresh);
+    tell(daemon, &report, code, true);
     config_report_release(&report);
-    arena_release(&arena);
     return code;
 }
 
@@ -92,15 +159,43 @@ static void keep_text(struct daemon *daemon, struct buf *text)
     buf_init(text, 0);
 }
 
+/* Takes the lists over; a file that cannot be written costs the next start some time, no more. */
+static void keep_lists(struct daemon *daemon, struct reading *reading)
+{
+    struct err err = {0};
+    if (!reading->lists || (daemon->lists && json_equal(daemon->lists, reading->lists)))
+        return;
+    if (daemon->engine && tool_lists_write(daemon->lists_path, reading->lists, &err))
+        log_message(LOG_WARN, "mcp_tools", "%s", err.text);
+    struct arena former = daemon->lists_arena;
+    arena_init(&daemon->lists_arena);
+    daemon->lists = json_copy(&daemon->lists_arena, reading->lists);
+    arena_release(&former);
+}
+
 enum err_code daemon_registry_load(struct daemon *daemon, struct registry **registry)
 {
+    struct reading reading = {0};
     struct buf text;
     buf_init(&text, CONFIG_BYTES_MAX);
+    arena_init(&daemon->paths);
+    arena_init(&daemon->lists_arena);
     enum err_code code = read_file(daemon, &text);
     if (!code)
-        code = load(daemon, buf_str(&text), true, &daemon->config, registry);
-    if (!code)
+        code = load_fresh(daemon, buf_str(&text), &reading);
+    if (code && daemon->lists) { /* nothing that is kept may keep us from starting */
+        reading_release(&reading);
+        daemon->lists = NULL;
+        code = load_fresh(daemon, buf_str(&text), &reading);
+    }
+    if (!code) {
         keep_text(daemon, &text);
+        keep_lists(daemon, &reading);
+        daemon->config = reading.config;
+        *registry = registry_ref(reading.registry);
+        reading.config = NULL;
+    }
+    reading_release(&reading);
     buf_release(&text);
     return code;
 }
@@ -117,59 +212,71 @@ static void log_registry(const char *event, const struct registry *registry)
 }
 
 /* Takes the config over. */
-static void put_in_place(struct daemon *daemon, struct config *config, struct registry *registry)
+static void put_in_place(struct daemon *daemon, struct reading *reading)
 {
-    engine_set_registry(daemon->engine, registry);
-    mcp_hub_apply(daemon->hub, registry);
+    engine_set_registry(daemon->engine, reading->registry);
+    mcp_hub_apply(daemon->hub, reading->registry);
     if (daemon->mcp) {
-        mcp_door_configure(daemon->mcp, &config->mcp);
+        mcp_door_configure(daemon->mcp, &reading->config->mcp);
         mcp_door_tools_changed(daemon->mcp);
     }
     config_free(daemon->current);
-    daemon->current = config;
+    daemon->current = reading->config;
+    reading->config = NULL;
 }
 
 void daemon_registry_reload(struct daemon *daemon)
 {
-    struct config *config = NULL;
-    struct registry *registry = NULL;
+    struct reading reading = {0};
     struct buf text;
     buf_init(&text, CONFIG_BYTES_MAX);
     enum err_code code = read_file(daemon, &text);
     if (!code)
-        code = load(daemon, buf_str(&text), true, &config, &registry);
+        code = load_fresh(daemon, buf_str(&text), &reading);
     if (code) {
         log_message(LOG_ERROR, "reload", "refused: the registry in force stays");
     } else {
-        if (!config_same_process(daemon->config, config))
+        if (!config_same_process(daemon->config, reading.config))
             log_message(LOG_WARN, "reload", "changes of server and ledger take effect with a restart");
         keep_text(daemon, &text);
-        log_set_level(config->server.log);
-        log_registry("reload", registry);
-        put_in_place(daemon, config, registry);
-        registry_unref(registry);
+        keep_lists(daemon, &reading);
+        log_set_level(reading.config->server.log);
+        log_registry("reload", reading.registry);
+        put_in_place(daemon, &reading);
     }
+    reading_release(&reading);
     buf_release(&text);
+}
+
+static void take_new_lists(struct daemon *daemon, struct reading *reading)
+{
+    struct config_report report;
+    config_report_init(&report);
+    enum err_code code = load_with_lists(daemon, buf_str(&daemon->text), reading, &report);
+    tell(daemon, &report, code, false);
+    config_report_release(&report);
+    if (code) {
+        log_message(LOG_ERROR, "mcp_tools", "the lists of MCP servers cannot be used: the registry in force stays");
+        return;
+    }
+    keep_lists(daemon, reading);
+    log_registry("mcp_tools", reading->registry);
+    put_in_place(daemon, reading);
 }
 
 void daemon_catalog_changed(void *user)
 {
     struct daemon *daemon = user;
-    struct config *config = NULL;
-    struct registry *registry = NULL;
+    struct reading reading = {0};
     if (daemon->stopping || daemon->closing)
         return;
-    if (load(daemon, buf_str(&daemon->text), false, &config, &registry)) {
-        log_message(LOG_ERROR, "mcp_tools", "the lists of MCP servers cannot be used: the registry in force stays");
-        return;
-    }
-    if (strcmp(registry_policy_version(registry), registry_policy_version(engine_registry(daemon->engine))) == 0) {
-        config_free(config);
-    } else {
-        log_registry("mcp_tools", registry);
-        put_in_place(daemon, config, registry);
-    }
-    registry_unref(registry);
+    arena_init(&reading.arena);
+    merge_lists(daemon, buf_str(&daemon->text), engine_registry(daemon->engine), &reading);
+    bool other =
+        reading.lists && reading.lists->count > 0 && !(daemon->lists && json_equal(daemon->lists, reading.lists));
+    if (other)
+        take_new_lists(daemon, &reading);
+    reading_release(&reading);
 }
 
 void daemon_registry_release(struct daemon *daemon)
@@ -178,4 +285,6 @@ void daemon_registry_release(struct daemon *daemon)
     free(daemon->report);
     config_free(daemon->current);
     config_free(daemon->config);
+    arena_release(&daemon->lists_arena);
+    arena_release(&daemon->paths);
 }

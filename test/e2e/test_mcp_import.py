@@ -189,6 +189,47 @@ def test_a_server_that_does_not_start(world, server):
     wait_until(lambda: "write" in names(onced), seconds=20, what="the server's tools")
 
 
+def test_tools_are_known_while_their_server_is_down(world, server):
+    """What a server listed is kept beside the ledger: a restart with a dead server knows its tools, and what was done."""
+    onced = world.onced({}, providers={"files": server.section()})
+    done = onced.call("write", {"path": "a", "text": "one"}, key="1")
+    assert done.state == "completed_success"
+    onced.stop()
+    kept = onced.ledger.with_name("onced.db.tools")
+    assert kept.stat().st_mode & 0o777 == 0o600
+    server.list.rename(server.folder / "later.json")
+    onced.start()
+    assert names(onced) == {"read": "read", "write": "external_weak", "change": "internal_write"}
+    again = onced.call("write", {"path": "a", "text": "one"}, key="1")
+    assert again.id == done.id and again["replayed"] is True
+    assert (server.folder / "a").read_text() == "one\n"
+    # another section is another server: what the former one listed is not taken for its
+    onced.reload(world.file({}, providers={"files": server.section(command=[*server.command, "other"])}))
+    assert names(onced) == {}
+    # and a kept file that is none is none
+    onced.reload(world.file({}, providers={"files": server.section()}))
+    onced.stop()
+    for rubbish in ("", "[", "[]", '{"files": 1}', '{"files": {"section": 1, "tools": 3}}'):
+        kept.write_text(rubbish)
+        onced.start()
+        assert names(onced) == {}
+        onced.stop()
+
+
+def test_what_was_left_open_is_judged_at_once(world, server):
+    """The restart knows the imported tool before its server answers: no minute of tool_missing."""
+    server.list.write_text(json.dumps([*TOOLS, {"name": "hang", "inputSchema": {"type": "object"}}]))
+    onced = world.onced({}, providers={"files": server.section()})
+    operation = onced.submit("hang", {})
+    wait_until(lambda: (server.folder / "hanging").exists(), what="the call")
+    onced.kill()
+    server.list.unlink()
+    onced.start()
+    left = onced.settled(operation)
+    assert left.state == "unknown_outcome" and left["reason"] == "needs_operator", left
+    assert "tool_missing" not in {event["reason"] for event in onced.events(operation)}
+
+
 def test_principals_see_their_tools(world, server):
     file = world.file({}, providers={"files": server.section()})
     onced = world.prepare({})

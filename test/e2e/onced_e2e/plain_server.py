@@ -1,11 +1,13 @@
 """An MCP server over stdio, standard library only: python3 plain_server.py LIST FOLDER
 
 LIST is a JSON file with what tools/list answers; it is read anew for each list. Methods: write {path, text} appends a line to
-FOLDER/path, read {path} gives its text, change {tools} replaces LIST and tells list_changed, other tools do nothing."""
+FOLDER/path, read {path} gives its text, change {tools} replaces LIST and tells list_changed, hang never answers, other tools do
+nothing."""
 
 import json
 import pathlib
 import sys
+import time
 
 
 def main():
@@ -45,6 +47,9 @@ def call(name, arguments, listed, folder):
             return text((folder / arguments["path"]).read_text())
         except OSError as error:
             return {**text(str(error)), "isError": True}
+    elif name == "hang":
+        (folder / "hanging").touch()
+        time.sleep(3600)
     elif name == "change":
         listed.write_text(json.dumps(arguments["tools"]))
     return text("done")
