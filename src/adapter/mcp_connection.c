@@ -240,7 +240,6 @@ void mcp_pending_end(struct mcp_pending *pending, const struct mcp_outcome *outc
     pending_remove(pending);
     pending->done = NULL;
     pending->link = NULL;
-    pending->ended = true;
     if (!pending->deferred)
         pending_free(pending);
     if (done)
@@ -258,11 +257,7 @@ static void end_with(struct mcp_pending *pending, enum mcp_end end, const char *
 static void on_deferred_end(void *user)
 {
     struct mcp_pending *pending = user;
-    pending->deferred = false;
-    if (pending->ended) {
-        pending_free(pending);
-        return;
-    }
+    pending->deferred = false; /* if it has ended meanwhile, nobody is told any more */
     char *text = pending->text;
     pending->text = NULL;
     end_with(pending, pending->end, text);

@@ -209,10 +209,9 @@ struct mcp_pending {
     struct adapter_origin origin;
     bool attempt;     /* by mcp_link_attempt */
     bool sent;        /* handed to the transport */
-    bool deferred;    /* an end that must not be told within is on its way … */
-    bool ended;       /* … and was overtaken by another */
-    enum mcp_end end; /* that one … */
-    char *text;       /* … and its words */
+    bool deferred;    /* an end that must not be told within is on its way, … */
+    enum mcp_end end; /* this one … */
+    char *text;       /* … with these words, unless another comes before */
     bool cancelled;
     bool renew;                      /* progress starts the time-out anew */
     int64_t timeout_ms, deadline_ms; /* loop's time; 0 = none */

@@ -48,7 +48,6 @@ struct world {
     size_t request_count;
     struct heard heard[LINKS_MAX + 1]; /* the last one is the hub's */
     bool streams, refuses, closed;
-    unsigned depth; /* of listeners that act themselves */
 };
 
 /* ---- the transport ---- */
@@ -71,10 +70,14 @@ static bool wire_send(struct mcp_transport *transport, const struct mcp_outgoing
     arena_init(&arena);
     CHECK(rpc_read(&arena, message->text, &mcp_message_limits, &read, &fault) && read.kind == message->kind);
     arena_release(&arena);
+    size_t i = 0;
+    while (i < wire->taken_count && wire->taken[i] != message->pending)
+        i++;
     if (message->kind == RPC_REQUEST) {
-        for (size_t i = 0; i < wire->taken_count; i++)
-            CHECK(wire->taken[i] != message->pending);
+        CHECK(i == wire->taken_count);
         wire->taken[wire->taken_count++] = message->pending;
+    } else {
+        CHECK(!message->pending || i < wire->taken_count); /* what it is about has not ended */
     }
     return true;
 }
@@ -171,6 +174,30 @@ static void keep_question(struct heard *heard, struct mcp_question *question)
     mcp_answer(question, STR_NONE, -1, STR("no room"));
 }
 
+static void close_link(struct heard *heard)
+{
+    struct mcp_link *link = heard->link;
+    if (!link)
+        return;
+    heard->link = NULL;
+    /* answered for it: never to be touched again */
+    memset(heard->questions, 0, sizeof heard->questions);
+    mcp_link_close(link);
+}
+
+/* Owners do as they like from within: {"close": n}. */
+static void do_as_told(struct heard *heard, const struct rpc_message *message)
+{
+    const struct json *close = json_get(message->params, "close");
+    int64_t n = 0;
+    if (!close || close->type != JSON_NUMBER || !json_number_int64(close->text, &n))
+        return;
+    if (n >= 0 && n < LINKS_MAX)
+        close_link(&heard->world->heard[n]);
+    else
+        mcp_hub_apply(heard->world->hub, heard->world->registries[n & 3]);
+}
+
 static void on_notified(void *user, struct mcp_link *link, const struct mcp_related *related,
                         const struct rpc_message *message)
 {
@@ -179,6 +206,7 @@ static void on_notified(void *user, struct mcp_link *link, const struct mcp_rela
     (void)related;
     CHECK(message->kind == RPC_NOTIFICATION && message->method);
     CHECK(heard->link || heard == &heard->world->heard[LINKS_MAX]);
+    do_as_told(heard, message);
 }
 
 static void on_asked(void *user, struct mcp_link *link, const struct mcp_related *related,
@@ -191,6 +219,7 @@ static void on_asked(void *user, struct mcp_link *link, const struct mcp_related
         mcp_answer(question, STR("{}"), 0, STR_NONE);
     else
         keep_question(user, question);
+    do_as_told(user, message);
 }
 
 static void on_withdrawn(void *user, struct mcp_link *link, struct mcp_question *question)
@@ -202,15 +231,6 @@ static void on_withdrawn(void *user, struct mcp_link *link, struct mcp_question 
         i++;
     CHECK(i < QUESTIONS); /* never one that was answered */
     heard->questions[i] = NULL;
-}
-
-static void close_link(struct heard *heard)
-{
-    struct mcp_link *link = heard->link;
-    heard->link = NULL;
-    /* answered for it: never to be touched again */
-    memset(heard->questions, 0, sizeof heard->questions);
-    mcp_link_close(link);
 }
 
 static void on_lost(void *user, struct mcp_link *link, const char *why)
@@ -367,10 +387,7 @@ static void act(struct world *world, char step, unsigned n, struct str rest)
     struct heard *heard = &world->heard[n % LINKS_MAX];
     switch (step) {
     case 'o': open_link(world, rest); break;
-    case 'c':
-        if (heard->link)
-            close_link(heard);
-        break;
+    case 'c': close_link(heard); break;
     case 'r': make_request(world, n, rest, false); break;
     case 'a': make_request(world, n, rest, true); break;
     case 'x':
