@@ -227,8 +227,10 @@ struct mcp_pending *mcp_link_attempt(struct mcp_link *link, const struct mcp_req
 
 void mcp_link_notify(struct mcp_link *link, const char *method, struct str params)
 {
-    if (link->connection)
-        mcp_connection_notify(link->connection, method, params, NULL);
+    if (!link->connection)
+        return;
+    link->used = link->connection->last_id + 1; /* what the server asks about it is this client's to answer */
+    mcp_connection_notify(link->connection, method, params, NULL);
 }
 
 struct mcp_link *mcp_server_attempt_link(struct mcp_server *server, struct adapter_origin origin, struct err *err)

@@ -535,12 +535,23 @@ void mcp_set_level(struct mcp_request *request)
     mcp_reply(request, STR("{}"));
 }
 
+/* Servers that are there without this client hear of it, too. */
+static void connect_shared(struct mcp_session *session)
+{
+    struct mcp_server *servers[FORWARD_SERVERS_MAX];
+    size_t count = forward_servers(session->door, NULL, servers, FORWARD_SERVERS_MAX);
+    for (size_t i = 0; i < count && session->initialized; i++)
+        if (!mcp_server_info(servers[i]).per_client && mcp_server_info(servers[i]).state == MCP_SERVER_READY)
+            lane_of_session(session, servers[i], NULL);
+}
+
 void mcp_forward_notice(struct mcp_session *session, const struct rpc_message *message)
 {
     if (strcmp(message->method, "notifications/progress") == 0) {
         ask_progress(session, message);
         return;
     }
+    connect_shared(session);
     struct buf params;
     buf_init(&params, 0);
     if (message->params)

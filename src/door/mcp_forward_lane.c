@@ -259,6 +259,9 @@ struct lane *lane_of_session(struct mcp_session *session, struct mcp_server *ser
     arena_release(&arena);
     if (lane && session->log_level >= 0)
         lane_want_level(lane, session->log_level);
+    /* a shared server asked for roots when it began, and nobody was there */
+    if (lane && !lane->per_client && !lane_modern(lane) && mcp_client_can(session->capabilities, "roots"))
+        mcp_link_notify(lane->link, "notifications/roots/list_changed", STR_NONE);
     return lane;
 }
 

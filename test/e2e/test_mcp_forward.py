@@ -12,6 +12,7 @@ import pytest
 
 from onced_e2e import mcp
 from onced_e2e.rpc import VERSION, CallAnswer, Legacy, Mcp
+from onced_e2e.wait import wait_until
 
 LEGACY = "2025-11-25"
 CAN_ALL = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
@@ -264,3 +265,40 @@ def test_cancel_reaches_the_server(world, fixtures):
                                        **({"name": "test_simple_text"} if each is client else {}))).text.startswith("This is a simple")
     time.sleep(0.3)  # its answer would have come by now
     assert not [each for each in live.messages.queue if "id" in each]
+
+
+def test_a_shared_server_asks_whom_it_serves(world):
+    """One process over stdio for all clients: nothing in its messages says whose they are."""
+    argv = mcp.program("@modelcontextprotocol/server-everything", "dist/index.js")
+    port = world.onced({}, providers={"everything": {"mcp": {"command": argv, "import": {"classes": {"*": "read"},
+                                                                                      "forwarded": True}}}}).port
+    sessions = [legacy_session(port, CAN_ALL) for _ in range(2)]
+    for number, session in enumerate(sessions):
+        session.request("resources/list")
+        live = live_call(session, "trigger-sampling-request", {"prompt": "p", "maxTokens": 5})
+        question = live.next()
+        while question["method"] != "sampling/createMessage":  # roots may be asked first: the server has just heard of the client
+            answer_question(session, question, {"roots": []})
+            question = live.next()
+        answer_question(session, question, {"role": "assistant", "content": {"type": "text", "text": f"to {number}"}, "model": "m"})
+        final = live.next()
+        while "result" not in final:
+            final = live.next()
+        assert f"to {number}" in final["result"]["content"][0]["text"]
+    # roots of the client that says that they have changed
+    session = sessions[0]
+    stream = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    stream.request("GET", "/mcp", headers={**session.client.headers, "Accept": "text/event-stream"})
+    answer = stream.getresponse()
+    assert session.notify("notifications/roots/list_changed").status == 202
+    for line in answer:
+        if line.startswith(b"data:") and line[5:].strip():
+            question = json.loads(line[5:])
+            if question.get("method") == "roots/list":
+                answer_question(session, question, {"roots": [{"uri": "file:///mine", "name": "mine"}]})
+                break
+    stream.close()
+    wait_until(lambda: "file:///mine" in session.call("get-roots-list", {}).text, what="the server knows the roots", seconds=5)
+    first = call(Mcp(port, CAN_ALL), "trigger-elicitation-request", {})
+    [key] = first.result["inputRequests"]
+    assert "declined" in again(Mcp(port, CAN_ALL), first, {key: {"action": "decline"}}).text

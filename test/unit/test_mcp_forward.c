@@ -992,6 +992,14 @@ static void test_notices(void **state)
     const char *roots = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/roots/list_changed\"}";
     mcp_receive(stage->session, NULL, str_of(roots), NULL);
     assert_string_equal(stage->hub.last_notice, "notifications/roots/list_changed");
+    assert_int_equal(stage->hub.notified, 1);
+    /* a shared server hears of a client with roots when it comes, and when it says so */
+    struct mcp_server *shared = fake_server(&stage->hub, "b", MCP_ERA_LEGACY, OFFERS);
+    shared->per_client = false;
+    mcp_receive(stage->session, NULL, str_of(roots), NULL);
+    assert_int_equal(shared->opened, 1);
+    assert_int_equal(stage->hub.notified, 4);
+    shared->forward = false;
     struct mcp_link *link = stage->one->links;
     fake_notify(link, NULL, "notifications/elicitation/complete", "{\"elicitationId\":\"e\"}");
     is_notice(stage, stage->sent[0], "notifications/elicitation/complete", "{'elicitationId':'e'}");
