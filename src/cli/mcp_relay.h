@@ -14,10 +14,10 @@
 #define RELAY_KEPT_MAX     ((size_t)64 << 20) /* bytes of them; the rest is not asked again but given up */
 #define RELAY_REQUEST_MAX  ((size_t)8 << 20)  /* of one message of the client, more than owners take */
 #define RELAY_ANSWER_MAX   ((size_t)64 << 20)
-#define RELAY_SENDS_MAX    3     /* of one request: it may be what ends those processes */
-#define RELAY_TAKE_OVER_MS 2000  /* without an owner for so long, somebody should become it */
-#define RELAY_GIVE_UP_MS   30000 /* … and for so long: the relay ends */
-#define RELAY_SESSION_MAX  256   /* messages that make a session: subscriptions above all */
+#define RELAY_SENDS_MAX    3      /* of one request: it may be what ends those processes */
+#define RELAY_TAKE_OVER_MS 2000   /* without an owner for so long, somebody should become it */
+#define RELAY_GIVE_UP_MS   120000 /* the relay ends. Owners that begin wait for their MCP servers */
+#define RELAY_SESSION_MAX  256    /* messages that make a session: subscriptions above all */
 
 struct relay_options {
     int in, out;      /* the client's; borrowed */
