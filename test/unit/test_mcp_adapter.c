@@ -408,6 +408,20 @@ static void programs_say_which_errors_prove_something(void **state)
     end(&play);
 }
 
+static void a_program_that_fails_may_have_said_otherwise(void **state)
+{
+    struct play play;
+    (void)state;
+    begin(&play, LEGACY,
+          "{'mcp':{'errors':{'no_effect':'true','not_processed':'.content[0].text | startswith(\\'busy\\')'}}}",
+          CLASS_EXTERNAL_WEAK);
+    assert_outcome(outcome_of(&play, ATTEMPT_CALL, "result", "{'content':[{'text':'x'}],'isError':true}"),
+                   OUTCOME_REFUSED);
+    assert_outcome(outcome_of(&play, ATTEMPT_CALL, "result", "{'content':[{'text':7}],'isError':true}"),
+                   OUTCOME_PROVIDER_ERROR);
+    end(&play);
+}
+
 static void errors_of_the_protocol(void **state)
 {
     static const struct {
@@ -642,8 +656,9 @@ static void look_ups_say_what_they_prove(void **state)
         "{'content':[],'structuredContent':{}}",
         "{'content':[{'text':'EACCES'}],'isError':true}",
         "{'content':[{'text':7}],'isError':true}",
-        "{'content':[],'structuredContent':{'found':true,'path':'a'}}",                          /* no id */
-        "{'content':[],'isError':true,'structuredContent':{'found':true,'id':'e1','path':'a'}}", /* an error */
+        "{'content':[],'structuredContent':{'found':true,'path':'a'}}",                                      /* no id */
+        "{'content':[{'text':'E'}],'isError':true,'structuredContent':{'found':true,'id':'e1','path':'a'}}", /* an error
+                                                                                                              */
         "{}",
         "{'resultType':'input_required','requestState':'s','content':[]}",
     };
@@ -850,6 +865,7 @@ int main(void)
         cmocka_unit_test(a_result_is_the_servers_confirmation),
         cmocka_unit_test(an_error_of_the_tool_proves_nothing),
         cmocka_unit_test(programs_say_which_errors_prove_something),
+        cmocka_unit_test(a_program_that_fails_may_have_said_otherwise),
         cmocka_unit_test(errors_of_the_protocol),
         cmocka_unit_test(an_old_list_of_tools_is_made_anew),
         cmocka_unit_test(answers_that_are_none),
