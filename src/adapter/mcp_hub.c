@@ -158,7 +158,7 @@ static struct mcp_server *keep_or_start(struct mcp_hub *hub, const struct provid
     struct mcp_server *former = mcp_hub_find(hub, provider->name);
     if (former && str_equal(mcp_provider_identity(former->provider), mcp_provider_identity(section)))
         return former;
-    return mcp_server_new(hub, provider->name, section, former);
+    return mcp_server_new(hub, provider->name, section);
 }
 
 void mcp_hub_apply(struct mcp_hub *hub, struct registry *registry)

@@ -362,10 +362,8 @@ void mcp_server_established(struct mcp_server *server);
 void mcp_server_lost(struct mcp_server *server, const char *why);
 /* mcp_server.c: a connection or link is gone; a retired server goes with the last. */
 void mcp_server_settle(struct mcp_server *server);
-/* Starts at once. provider: a reference is taken. former: of the same name with another section, or NULL: its list of
- * tools holds until there is another. */
-struct mcp_server *mcp_server_new(struct mcp_hub *hub, const char *name, struct mcp_provider *provider,
-                                  const struct mcp_server *former);
+/* Starts at once. provider: a reference is taken. */
+struct mcp_server *mcp_server_new(struct mcp_hub *hub, const char *name, struct mcp_provider *provider);
 /* Takes no new requests any more and goes once the last has ended, after MCP_DRAIN_MS in any case. */
 void mcp_server_retire(struct mcp_server *server);
 /* Ends all connections now. */

@@ -392,8 +392,7 @@ static void start(struct mcp_server *server)
     server->own = mcp_link_own(server);
 }
 
-struct mcp_server *mcp_server_new(struct mcp_hub *hub, const char *name, struct mcp_provider *provider,
-                                  const struct mcp_server *former)
+struct mcp_server *mcp_server_new(struct mcp_hub *hub, const char *name, struct mcp_provider *provider)
 {
     struct mcp_server *server = mem_zero(sizeof *server);
     server->hub = hub;
@@ -406,8 +405,6 @@ struct mcp_server *mcp_server_new(struct mcp_hub *hub, const char *name, struct 
     arena_init(&server->facts);
     arena_init(&server->list);
     arena_init(&server->draft);
-    if (former && former->tools)
-        server->tools = json_copy(&server->list, former->tools);
     start(server);
     return server;
 }
