@@ -51,6 +51,7 @@ const struct cli_command cli_mcp_command = {
 /* What the relay's thread and the main thread tell each other. */
 struct passing {
     struct relay_options relay;
+    char *path; /* of the socket */
     pthread_mutex_t mutex;
     pthread_cond_t news;
     bool orphaned, ended;
@@ -91,6 +92,15 @@ static bool wait_for_news(struct passing *passing)
     return orphaned;
 }
 
+static bool has_ended(struct passing *passing)
+{
+    pthread_mutex_lock(&passing->mutex);
+    bool ended = passing->ended;
+    pthread_mutex_unlock(&passing->mutex);
+    return ended;
+}
+
+/* Takes passing, whose relay has ended. */
 static int relay_ended(struct passing *passing, pthread_t thread)
 {
     int code = passing->err.code ? CLI_FAILED : CLI_OK;
@@ -99,6 +109,7 @@ static int relay_ended(struct passing *passing, pthread_t thread)
         fprintf(stderr, "onced mcp: %s\n", passing->err.text);
     pthread_mutex_destroy(&passing->mutex);
     pthread_cond_destroy(&passing->news);
+    free(passing->path);
     free(passing);
     return code;
 }
@@ -107,7 +118,8 @@ static int pass_on(int fd, const char *socket_path, struct daemon_options *daemo
 {
     struct passing *passing = mem_zero(sizeof *passing);
     pthread_t thread;
-    passing->relay = (struct relay_options){STDIN_FILENO, STDOUT_FILENO, fd, socket_path, on_orphaned, passing};
+    passing->path = mem_copy_text(socket_path);
+    passing->relay = (struct relay_options){STDIN_FILENO, STDOUT_FILENO, fd, passing->path, on_orphaned, passing};
     pthread_mutex_init(&passing->mutex, NULL);
     pthread_cond_init(&passing->news, NULL);
     if (pthread_create(&thread, NULL, relay_thread, passing) != 0) {
@@ -117,8 +129,12 @@ static int pass_on(int fd, const char *socket_path, struct daemon_options *daemo
     daemon->mcp_in = daemon->mcp_out = -1;
     while (wait_for_news(passing)) {
         int code = daemon_run(daemon);
-        if (code != DAEMON_LEDGER_BUSY)
-            return code; /* the relay, if it still runs, goes with the process */
+        if (code == DAEMON_LEDGER_BUSY)
+            continue;
+        if (!has_ended(passing))
+            return code; /* told to stop: the relay goes with the process, what it uses is left to it */
+        int relayed = relay_ended(passing, thread);
+        return code ? code : relayed;
     }
     return relay_ended(passing, thread);
 }

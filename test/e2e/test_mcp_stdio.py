@@ -39,11 +39,11 @@ class Stage:
         """The pid that has the ledger."""
         return int((self.folder / "onced.db.lock").read_text())
 
-    def in_flight(self, client, hold_ms=3000, **named):
+    def in_flight(self, client, hold_ms=3000, payment="p1", **named):
         """A call whose effect is there and whose answer is not."""
         before = self.provider.effects()
         self.provider.script(f"timeout_after_commit:{hold_ms}")
-        id = client.ask_call("refund.create", ARGUMENTS, **named)
+        id = client.ask_call("refund.create", {**ARGUMENTS, "payment_id": payment}, **named)
         wait_until(lambda: self.provider.effects() == before + 1, what="the effect")
         return id
 
@@ -189,6 +189,18 @@ def test_owner_told_to_stop(stage):
     expect_success(client.call("refund.create", {"payment_id": "p2", "amount_cents": 5}))
     assert stage.provider.effects() == 2
     assert stage.owner() == client.child.pid
+
+
+def test_one_that_took_over_is_told_to_stop(stage):
+    first, second, third = stage.client(), stage.client(), stage.client()
+    first.kill()
+    expect_success(second.call("refund.create", ARGUMENTS))
+    owner, other = (second, third) if stage.owner() == second.child.pid else (third, second)
+    id = stage.in_flight(other, 500, payment="p2")
+    owner.child.send_signal(signal.SIGTERM)
+    expect_success(other.answer(id))
+    assert owner.child.wait(10) == 0
+    assert stage.provider.effects() == 2
 
 
 def test_client_leaves_while_nobody_has_the_ledger(stage):
