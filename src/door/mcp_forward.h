@@ -186,7 +186,8 @@ struct asking {
     struct asking *next, **at;
     struct passing *passing;
     struct mcp_question *question;
-    struct mcp_link *link;
+    struct mcp_link *link;       /* NULL: closed (an attempt's question outlives it) */
+    bool attempt;                /* about an attempt: of the hub's listener */
     struct errand *errand;       /* that it is about; NULL = none, or gone */
     uint64_t session;            /* legacy: who was asked */
     char *id;                    /* legacy: of our request */
@@ -213,9 +214,17 @@ struct suspended {
     void (*release)(struct mcp_request *request);
 };
 /* Asks the client of this request (NULL: of this session); answers the question at once when nobody can be asked. */
-void ask_client(struct passing *passing, struct mcp_link *link, struct errand *errand, struct mcp_session *session,
-                struct mcp_request *request, const struct rpc_message *message, struct mcp_question *question);
+struct ask_from {
+    struct mcp_link *link;
+    bool attempt;
+    struct errand *errand; /* may be NULL */
+    struct mcp_question *question;
+};
+void ask_client(struct passing *passing, const struct ask_from *from, struct mcp_session *session,
+                struct mcp_request *request, const struct rpc_message *message);
 void ask_withdrawn(struct passing *passing, struct mcp_question *question);
+/* The link is about to be closed: its questions are answered now. */
+void ask_link_gone(struct passing *passing, const struct mcp_link *link);
 /* The errand ended: its questions are of no use. */
 void ask_errand_ended(struct errand *errand);
 /* Progress of the client about a question of a server. */

@@ -45,22 +45,22 @@ static void asking_free(struct asking *asking)
     free(asking);
 }
 
-static struct asking *asking_new(struct passing *passing, struct mcp_link *link, struct errand *errand,
-                                 struct mcp_question *question)
+static struct asking *asking_new(struct passing *passing, const struct ask_from *from)
 {
     struct asking *asking = mem_zero(sizeof *asking);
     *asking = (struct asking){.next = passing->askings,
                               .at = &passing->askings,
                               .passing = passing,
-                              .question = question,
-                              .link = link,
-                              .errand = errand};
+                              .question = from->question,
+                              .link = from->link,
+                              .attempt = from->attempt,
+                              .errand = from->errand};
     if (asking->next)
         asking->next->at = &asking->next;
     passing->askings = asking;
     passing->asking_count++;
-    if (errand)
-        errand->asking_count++;
+    if (asking->errand)
+        asking->errand->asking_count++;
     return asking;
 }
 
@@ -97,6 +97,20 @@ void ask_withdrawn(struct passing *passing, struct mcp_question *question)
         return;
     asking_withdraw_from_client(asking);
     asking_free(asking);
+}
+
+void ask_link_gone(struct passing *passing, const struct mcp_link *link)
+{
+    for (struct asking *asking = passing->askings, *next; asking; asking = next) {
+        next = asking->next;
+        if (asking->link != link)
+            continue;
+        asking->link = NULL;
+        if (asking->attempt)
+            continue;
+        asking_withdraw_from_client(asking);
+        asking_give_up(asking);
+    }
 }
 
 void ask_errand_ended(struct errand *errand)
@@ -202,11 +216,10 @@ static void write_asked_params(struct buf *out, struct asking *asking, const str
     arena_release(&arena);
 }
 
-static void ask_legacy(struct passing *passing, struct mcp_link *link, struct errand *errand,
-                       struct mcp_session *session, struct mcp_request *request, const struct rpc_message *message,
-                       struct mcp_question *question)
+static void ask_legacy(struct passing *passing, const struct ask_from *from, struct mcp_session *session,
+                       struct mcp_request *request, const struct rpc_message *message)
 {
-    struct asking *asking = asking_new(passing, link, errand, question);
+    struct asking *asking = asking_new(passing, from);
     struct buf params;
     struct str id;
     buf_init(&params, 0);
@@ -498,9 +511,10 @@ static char *question_params(const struct rpc_message *message)
     return buf_detach(&out, NULL);
 }
 
-static void ask_modern(struct passing *passing, struct mcp_link *link, struct errand *errand,
-                       struct mcp_request *request, const struct rpc_message *message, struct mcp_question *question)
+static void ask_modern(struct passing *passing, const struct ask_from *from, struct mcp_request *request,
+                       const struct rpc_message *message)
 {
+    struct mcp_question *question = from->question;
     struct suspended *suspended = suspended_of(passing, request);
     if (suspended && suspended->keys >= FORWARD_QUESTIONS_MAX) {
         answer_error(question, RPC_INTERNAL_ERROR, "The client was asked too often");
@@ -513,7 +527,7 @@ static void ask_modern(struct passing *passing, struct mcp_link *link, struct er
     }
     if (!suspended)
         suspended = suspended_new(passing, request);
-    struct asking *asking = asking_new(passing, link, errand, question);
+    struct asking *asking = asking_new(passing, from);
     asking->suspended = suspended;
     asking->method = mem_copy_text(message->method);
     asking->params = question_params(message);
@@ -537,9 +551,10 @@ void suspended_park_due(struct passing *passing)
     }
 }
 
-void ask_client(struct passing *passing, struct mcp_link *link, struct errand *errand, struct mcp_session *session,
-                struct mcp_request *request, const struct rpc_message *message, struct mcp_question *question)
+void ask_client(struct passing *passing, const struct ask_from *from, struct mcp_session *session,
+                struct mcp_request *request, const struct rpc_message *message)
 {
+    struct mcp_question *question = from->question;
     if (request && !session)
         session = request->session;
     if (strcmp(message->method, "ping") == 0) {
@@ -555,9 +570,9 @@ void ask_client(struct passing *passing, struct mcp_link *link, struct errand *e
     } else if (passing->asking_count >= FORWARD_ASKINGS_MAX) {
         answer_error(question, RPC_INTERNAL_ERROR, "Too many questions are open");
     } else if (modern) {
-        ask_modern(passing, link, errand, request, message, question);
+        ask_modern(passing, from, request, message);
     } else {
-        ask_legacy(passing, link, errand, session, request, message, question);
+        ask_legacy(passing, from, session, request, message);
     }
 }
 
@@ -795,7 +810,8 @@ static void attempt_asked(void *user, struct mcp_link *link, const struct mcp_re
                           const struct rpc_message *message, struct mcp_question *question)
 {
     struct mcp_door *door = user;
-    ask_client(passing_of(door), link, NULL, NULL, origin_request(door, related), message, question);
+    const struct ask_from from = {.link = link, .attempt = true, .question = question};
+    ask_client(passing_of(door), &from, NULL, origin_request(door, related), message);
 }
 
 static void attempt_withdrawn(void *user, struct mcp_link *link, struct mcp_question *question)

@@ -213,8 +213,10 @@ static void lane_free(struct lane *lane)
         if (!errand->pending)
             errand_end(errand, &outcome);
     }
-    if (lane->link)
+    if (lane->link) {
+        ask_link_gone(lane->passing, lane->link);
         mcp_link_close(lane->link);
+    }
     free(lane->server);
     free(lane->key);
     free(lane);
@@ -676,7 +678,8 @@ static void lane_asked(void *user, struct mcp_link *link, const struct mcp_relat
     struct errand *errand = related ? related->user : NULL;
     if (!errand || !errand->request)
         errand = likely_errand(lane);
-    ask_client(lane->passing, link, errand, lane->session, errand ? errand->request : NULL, message, question);
+    const struct ask_from from = {.link = link, .errand = errand, .question = question};
+    ask_client(lane->passing, &from, lane->session, errand ? errand->request : NULL, message);
 }
 
 static void lane_withdrawn(void *user, struct mcp_link *link, struct mcp_question *question)

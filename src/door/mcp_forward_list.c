@@ -14,6 +14,7 @@ struct part {
     const struct json *result; /* NULL: it has none, or was not to be reached */
     struct rpc_message *error;
     struct mcp_outcome lost; /* end is not MCP_ANSWERED */
+    bool refused;            /* nothing was sent */
 };
 
 /* Lives in the request's arena. */
@@ -81,6 +82,7 @@ static void part_send(struct part *part)
         part->listing->waiting++;
     else
         part->lost = (struct mcp_outcome){.end = MCP_LOST, .text = arena_copy_text(&request->arena, err.text)};
+    part->refused = !part->errand;
 }
 
 /* ---- cursors ---- */
@@ -257,17 +259,16 @@ static void listing_verbatim(struct listing *listing)
     buf_release(&text);
 }
 
+/* That a server is down was told when it went down. */
 static void log_left_out(const struct listing *listing)
 {
     for (size_t i = 0; i < listing->count; i++) {
         const struct part *part = &listing->parts[i];
-        if (!part->result && (!part->error || part->error->code != RPC_METHOD_NOT_FOUND))
-            log_message(LOG_WARN, "mcp_list_incomplete", "%s without server \"%s\": %.*s",
-                        listing->request->message.method, part->server,
-                        part->error ? (int)part->error->message.n : (int)strlen(part->lost.text ? part->lost.text : ""),
-                        part->error       ? part->error->message.p
-                        : part->lost.text ? part->lost.text
-                                          : "");
+        const char *text = part->lost.text ? part->lost.text : "";
+        struct str why = part->error ? part->error->message : str_of(text);
+        if (!part->result && !(part->error && part->error->code == RPC_METHOD_NOT_FOUND))
+            log_message(part->refused ? LOG_DEBUG : LOG_WARN, "mcp_list_incomplete", "%s without server \"%s\": %.*s",
+                        listing->request->message.method, part->server, STR_ARG(why));
     }
 }
 

@@ -659,7 +659,10 @@ static void subscribing_follow(struct subscribing *subscribing, struct lane *lan
     watch->subscribed = watch->subscribed || active;
     if (!find_follower(request->session, subscribing->uri))
         follow(watch, request->session, NULL);
-    watch_start(watch);
+    if (watch->followers)
+        watch_start(watch);
+    else /* the session has come to follow it at another server meanwhile */
+        watch_free(watch);
     mcp_reply(request, STR("{}"));
 }
 

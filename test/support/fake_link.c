@@ -143,10 +143,22 @@ static void lose_pendings(struct mcp_link *link)
             fake_end(pending, MCP_LOST, "the connection broke");
 }
 
+static void question_close(struct mcp_question *question)
+{
+    struct mcp_question **at = &fake_hub->questions;
+    assert(question->open);
+    question->open = false;
+    while (*at != question)
+        at = &(*at)->next;
+    *at = question->next;
+}
+
 void mcp_link_close(struct mcp_link *link)
 {
     link->listener = NULL;
     lose_pendings(link);
+    for (const struct mcp_question *question = fake_hub->questions; question; question = question->next)
+        assert(question->link != link); /* the adapter would answer it, and free it */
     struct mcp_link **at = &link->server->links;
     while (*at != link)
         at = &(*at)->next;
@@ -204,7 +216,9 @@ void mcp_link_notify(struct mcp_link *link, const char *method, struct str param
 
 void mcp_answer(struct mcp_question *question, struct str result, int64_t code, struct str message)
 {
-    assert(question->answers == 0);
+    if (question->link || question->open)
+        question_close(question);
+    assert(question->answers == 0 && !question->withdrawn);
     question->answers++;
     question->result = copy(result);
     question->code = code;
@@ -292,7 +306,8 @@ void fake_ask(struct mcp_link *link, struct mcp_pending *pending, struct mcp_que
 {
     struct arena arena;
     struct mcp_related related = related_of(pending);
-    *question = (struct mcp_question){0};
+    *question = (struct mcp_question){.next = fake_hub->questions, .link = link, .open = true};
+    fake_hub->questions = question;
     arena_init(&arena);
     struct rpc_message message = {
         .kind = RPC_REQUEST, .id = STR("7"), .method = method, .params = parse(&arena, params)};
@@ -302,12 +317,20 @@ void fake_ask(struct mcp_link *link, struct mcp_pending *pending, struct mcp_que
 
 void fake_withdraw(struct mcp_link *link, struct mcp_question *question)
 {
+    question_close(question);
+    question->withdrawn = true;
     link->listener->withdrawn(link->user, link, question);
 }
 
 void fake_lose(struct mcp_link *link)
 {
     lose_pendings(link);
+    struct mcp_question *question = fake_hub->questions, *next;
+    for (; question; question = next) {
+        next = question->next;
+        if (question->link == link)
+            fake_withdraw(link, question);
+    }
     link->lost = true;
     link->listener->lost(link->user, link, "the connection broke");
 }

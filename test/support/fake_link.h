@@ -38,6 +38,9 @@ struct mcp_pending {
 };
 
 struct mcp_question {
+    struct mcp_question *next; /* of the hub, while it is open */
+    struct mcp_link *link;
+    bool open, withdrawn;
     int answers;
     char *result, *message;
     int64_t code;
@@ -46,7 +49,8 @@ struct mcp_question {
 struct mcp_hub {
     struct mcp_server *servers[FAKE_SERVERS_MAX];
     size_t server_count;
-    struct mcp_pending *pendings; /* newest first; also told ones */
+    struct mcp_pending *pendings;   /* newest first; also told ones */
+    struct mcp_question *questions; /* that wait for an answer */
     size_t notified;
     char *last_notice, *last_notice_params;
     const struct mcp_listener *attempts;
@@ -69,6 +73,7 @@ void fake_notify(struct mcp_link *link, struct mcp_pending *pending, const char 
 void fake_ask(struct mcp_link *link, struct mcp_pending *pending, struct mcp_question *question, const char *method,
               const char *params);
 void fake_withdraw(struct mcp_link *link, struct mcp_question *question);
+/* Requests are told, questions withdrawn, then the link's owner. */
 void fake_lose(struct mcp_link *link);
 void fake_question_release(struct mcp_question *question);
 

@@ -5,6 +5,7 @@
 #include "support/fake_link.h"
 #include "support/test.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -36,7 +37,8 @@ static void hear(struct mcp_sink *sink, struct str message, bool final, int stat
         client->final = copy;
         client->status = status;
     } else {
-        assert_true(client->told_count < HEARD_MAX);
+        if (client->told_count == HEARD_MAX) /* the last one stands for those that are too many */
+            free(client->told[--client->told_count]);
         client->told[client->told_count++] = copy;
     }
 }
@@ -81,7 +83,8 @@ static bool hear_session(struct mcp_session *session, void *user, struct str mes
 {
     struct stage *stage = user;
     (void)session;
-    assert_true(stage->sent_count < HEARD_MAX);
+    if (stage->sent_count == HEARD_MAX)
+        free(stage->sent[--stage->sent_count]);
     stage->sent[stage->sent_count++] = mem_copy_bytes(message.p, message.n);
     return true;
 }
@@ -1219,6 +1222,275 @@ static void test_bounds(void **state)
     fake_end(pending, MCP_CANCELLED, NULL);
 }
 
+/* ---- at random ---- */
+
+/* Clients and servers do whatever they can in any order. Judged by what must hold always: each request gets one end,
+ * each question one answer at most (fake_link.c, client_ops), and nothing is left when the door is closed (ASan). */
+
+#define PLAY_STEPS 300
+
+struct play {
+    struct stage *stage;
+    uint64_t seed;
+    int id;
+    struct mcp_session *sessions[3];
+    const char *states[8];
+    size_t state_count;
+    struct mcp_question *questions[256];
+    size_t question_count;
+    size_t seen; /* clients whose final message was looked at */
+};
+
+static unsigned roll(struct play *play, unsigned sides)
+{
+    play->seed = play->seed * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)(play->seed >> 33) % sides;
+}
+
+static struct mcp_pending *any_pending(struct play *play)
+{
+    size_t waiting = fake_waiting(&play->stage->hub), skip = waiting ? roll(play, (unsigned)waiting) : 0;
+    for (struct mcp_pending *pending = play->stage->hub.pendings; pending; pending = pending->next)
+        if (!pending->told && !pending->cancelled && skip-- == 0)
+            return pending;
+    return NULL;
+}
+
+static struct mcp_link *any_link(struct play *play)
+{
+    struct mcp_server *server = play->stage->hub.servers[roll(play, (unsigned)play->stage->hub.server_count)];
+    unsigned skip = server->link_count ? roll(play, (unsigned)server->link_count) : 0;
+    struct mcp_link *link = server->links;
+    while (link && skip-- > 0)
+        link = link->next;
+    return link && !link->lost ? link : NULL;
+}
+
+static const char *const play_requests[][2] = {
+    {"tools/call", "'name':'read'"},
+    {"tools/call", "'name':'pay','arguments':{'a':1}"},
+    {"resources/read", "'uri':'x:1'"},
+    {"resources/list", "'a':1"},
+    {"prompts/list", "'a':1"},
+    {"prompts/get", "'name':'p'"},
+    {"completion/complete", "'ref':{'type':'ref/prompt','name':'p'},'argument':{'name':'n','value':'v'}"},
+    {"resources/subscribe", "'uri':'x:1'"},
+    {"resources/unsubscribe", "'uri':'x:1'"},
+    {"logging/setLevel", "'level':'info'"},
+};
+
+static void play_legacy(struct play *play)
+{
+    struct stage *stage = play->stage;
+    unsigned which = roll(play, sizeof play_requests / sizeof play_requests[0]);
+    say(stage, play->sessions[roll(play, 3)],
+        arena_printf(&stage->arena, "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"%s\",\"params\":{%s}}", ++play->id,
+                     play_requests[which][0], quoted(stage, play_requests[which][1])));
+}
+
+static void play_modern(struct play *play)
+{
+    struct stage *stage = play->stage;
+    unsigned which = roll(play, 8);
+    const char *principal = roll(play, 4) ? "agent" : "other";
+    if (which == 7) {
+        ask_modern_as(stage, principal, CAN_ALL, ++play->id, "subscriptions/listen",
+                      "'notifications':{'promptsListChanged':true,'resourceSubscriptions':['x:1']},");
+        return;
+    }
+    ask_modern_as(stage, principal, roll(play, 4) ? CAN_ALL : "{}", ++play->id, play_requests[which][0],
+                  arena_printf(&stage->arena, "%s,", play_requests[which][1]));
+}
+
+/* Keeps requestStates, and answers what legacy clients are asked. */
+static void play_look(struct play *play)
+{
+    struct stage *stage = play->stage;
+    for (; play->seen < stage->client_count; play->seen++) {
+        struct client *client = stage->clients[play->seen];
+        const char *state = client->final ? strstr(client->final, "onced:") : NULL;
+        if (state)
+            play->states[roll(play, 8)] = arena_copy_str(&stage->arena, (struct str){state, 38});
+    }
+}
+
+static void play_round(struct play *play)
+{
+    const char *state = play->states[roll(play, 8)];
+    unsigned which = roll(play, 3);
+    play->seen = 0; /* answers may have come since */
+    play_look(play);
+    if (!state)
+        return;
+    ask_modern_as(play->stage, "agent", CAN_ALL, ++play->id, play_requests[which][0],
+                  arena_printf(&play->stage->arena,
+                               "%s,'requestState':'%s','inputResponses':{'q1':{'action':'accept'},'q2':{'roots':[]}},",
+                               play_requests[which][1], state));
+}
+
+static void play_answer(struct play *play)
+{
+    struct stage *stage = play->stage;
+    struct client *client = stage->clients[roll(play, (unsigned)stage->client_count)];
+    if (!client->told_count)
+        return;
+    const struct json *tree = parse(stage, client->told[roll(play, (unsigned)client->told_count)]);
+    const struct json *id = json_get(tree, "id");
+    if (!id)
+        return;
+    const char *answer =
+        arena_printf(&stage->arena, "{\"jsonrpc\":\"2.0\",\"id\":%.*s,\"result\":{\"roots\":[]}}", STR_ARG(id->text));
+    for (int i = 0; i < 3; i++)
+        mcp_receive(play->sessions[i], NULL, str_of(answer), NULL);
+}
+
+static void play_server(struct play *play)
+{
+    static const char *const results[] = {
+        "{\"content\":[]}",
+        "{\"resources\":[{\"uri\":\"x:1\"}],\"nextCursor\":\"n\"}",
+        "{\"prompts\":[{\"name\":\"p\"}]}",
+        "{\"resultType\":\"input_required\",\"requestState\":\"s\",\"inputRequests\":{\"a\":{\"method\":\"roots/"
+        "list\"}}}",
+    };
+    struct mcp_pending *pending = any_pending(play);
+    if (!pending)
+        return;
+    switch (roll(play, 8)) {
+    case 0: fake_error(pending, -32002, "no", NULL); break;
+    case 1: fake_error(pending, -32042, "url", "{\"elicitations\":[{\"url\":\"u\",\"message\":\"m\"}]}"); break;
+    case 2: fake_end(pending, roll(play, 2) ? MCP_LOST : MCP_UNREADABLE, "broke"); break;
+    case 3:
+        fake_notify(pending->link, pending, "notifications/progress", "{\"progressToken\":1,\"progress\":1}");
+        break;
+    default: fake_result(pending, results[roll(play, 4)]); break;
+    }
+}
+
+static void play_ask(struct play *play)
+{
+    static const char *const methods[] = {"roots/list", "elicitation/create", "sampling/createMessage"};
+    struct stage *stage = play->stage;
+    struct mcp_link *link = any_link(play);
+    if (play->question_count == 256)
+        return;
+    struct mcp_question *question = play->questions[play->question_count++] = mem_zero(sizeof *question);
+    struct mcp_pending *pending = roll(play, 3) ? any_pending(play) : NULL;
+    const char *method = methods[roll(play, 3)];
+    if (roll(play, 4) == 0) { /* about an attempt; its link is the hub's own */
+        struct mcp_related related = {.origin = stage->engine.origin};
+        struct rpc_message message = {.kind = RPC_REQUEST, .id = STR("1"), .method = method};
+        mcp_door_attempt_listener()->asked(stage->door, NULL, &related, &message, question);
+    } else if (pending && !pending->link->lost) {
+        fake_ask(pending->link, pending, question, method, "{\"message\":\"m\"}");
+    } else if (link) {
+        fake_ask(link, NULL, question, method, "{\"message\":\"m\"}");
+    }
+}
+
+static void play_notice(struct play *play)
+{
+    static const char *const methods[] = {"notifications/prompts/list_changed", "notifications/resources/updated",
+                                          "notifications/message", "notifications/own"};
+    struct mcp_link *link = any_link(play);
+    if (link)
+        fake_notify(link, NULL, methods[roll(play, 4)], "{\"uri\":\"x:1\",\"level\":\"error\",\"data\":1}");
+}
+
+static void play_leave(struct play *play)
+{
+    struct stage *stage = play->stage;
+    struct client *client = stage->clients[roll(play, (unsigned)stage->client_count)];
+    if (client->finals || client->drops)
+        return;
+    struct mcp_session *session = client->sink.request->session;
+    mcp_request_gone(&client->sink, session->ephemeral);
+    client->drops = 1;
+    if (session->ephemeral && roll(play, 2))
+        mcp_session_end(session); /* as the transport does */
+}
+
+static void play_trouble(struct play *play)
+{
+    struct stage *stage = play->stage;
+    struct mcp_link *link = any_link(play);
+    struct passing *passing = passing_of(stage->door);
+    unsigned which = roll(play, 3);
+    switch (roll(play, 8)) {
+    case 0:
+        if (link)
+            fake_lose(link);
+        break;
+    case 1:
+        mcp_session_end(play->sessions[which]);
+        play->sessions[which] = legacy_session(stage, CAN_ALL);
+        break;
+    case 2: stage->one->state = stage->one->state == MCP_SERVER_DOWN ? MCP_SERVER_READY : MCP_SERVER_DOWN; break;
+    case 3:
+        if (passing->suspended)
+            passing->suspended->expires_ms = 0;
+        suspended_tick(passing);
+        break;
+    case 4:
+        for (struct watch_uri *watch = passing->watches; watch; watch = watch->next)
+            watch->retry_ms = 0;
+        listens_tick(passing);
+        break;
+    case 5: mcp_forward_configured(stage->door); break;
+    case 6:
+        stage->engine.reply = (struct engine_reply){.kind = REPLY_NO_TOOL};
+        fake_engine_reply(&stage->engine);
+        break;
+    default: lanes_tick(passing); break;
+    }
+}
+
+static void play_one(struct stage *stage, uint64_t seed)
+{
+    static void (*const moves[])(struct play *) = {play_legacy, play_modern, play_server, play_server, play_ask,
+                                                   play_answer, play_round,  play_notice, play_leave,  play_trouble};
+    struct play play = {.stage = stage, .seed = seed * 2 + 1};
+    stage->engine.later = true;
+    stage->one->per_client = roll(&play, 2);
+    add_modern(stage)->prefix = "b_";
+    stage->two->per_client = roll(&play, 2);
+    play.sessions[0] = stage->session;
+    play.sessions[1] = legacy_session(stage, CAN_ALL);
+    play.sessions[2] = legacy_session(stage, "{}");
+    for (int i = 0; i < PLAY_STEPS; i++) {
+        moves[roll(&play, sizeof moves / sizeof moves[0])](&play);
+        play_look(&play);
+        if (roll(&play, 3) == 0)
+            turn(stage);
+        assert_int_equal(stage->hub.server_count, 2);
+    }
+    mcp_door_free(stage->door);
+    stage->door = NULL;
+    for (size_t i = 0; i < play.question_count; i++) {
+        assert_false(play.questions[i]->open);
+        fake_question_release(play.questions[i]);
+        free(play.questions[i]);
+    }
+}
+
+/* MCP_FORWARD_SEEDS: how many games; MCP_FORWARD_SEED: one of them. */
+static void test_random(void **state)
+{
+    (void)state;
+    const char *count = getenv("MCP_FORWARD_SEEDS"), *one = getenv("MCP_FORWARD_SEED");
+    uint64_t first = one ? strtoull(one, NULL, 10) : 0, last = one ? first + 1 : count ? strtoull(count, NULL, 10) : 40;
+    enum log_level level = log_level();
+    log_set_level(LOG_OFF);
+    for (uint64_t seed = first; seed < last; seed++) {
+        void *stage;
+        fprintf(stderr, "seed %llu\r", (unsigned long long)seed);
+        set_up(&stage);
+        play_one(stage, seed);
+        tear_down(&stage);
+    }
+    log_set_level(level);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -1250,6 +1522,7 @@ int main(void)
         TEST(test_listen),
         TEST(test_listen_tasks),
         TEST(test_bounds),
+        cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
