@@ -66,10 +66,11 @@ struct mcp_hub_options {
     void *user;
 };
 
+/* SIGPIPE must be ignored. Processes die with the thread that the loop runs on. */
 enum err_code mcp_hub_new(const struct mcp_hub_options *options, struct mcp_hub **out, struct err *err);
 struct adapter *mcp_hub_adapter(struct mcp_hub *hub); /* for attempts of tools of PROVIDER_MCP */
 /* Who is told what servers say and ask about attempts (mcp_related.origin says whose); NULL = nobody. lost is not used.
- */
+ * link: the one that the attempt went over; NULL when its client has closed it meanwhile. */
 void mcp_hub_set_listener(struct mcp_hub *hub, const struct mcp_listener *listener, void *user);
 /* Starts, keeps and stops servers so that they are those of the registry (providers of kind PROVIDER_MCP); takes a
  * reference. */
@@ -127,8 +128,8 @@ struct mcp_listener {
     void (*withdrawn)(void *user, struct mcp_link *link, struct mcp_question *question);
     /* The connection is gone; every pending request has been told. The link is of no use any more: close it. */
     void (*lost)(void *user, struct mcp_link *link, const char *why);
-    /* The hub's listener: adds to the open object `_meta` of an attempt's request what a modern server is to know of the
-     * client behind it (clientCapabilities, logLevel). NULL, or nobody is there: nothing is known. */
+    /* The hub's listener: adds to the open object `_meta` of an attempt's request what a modern server is to know of
+     * the client behind it (clientCapabilities, logLevel). NULL, or nobody is there: nothing is known. */
     void (*introduced)(void *user, const struct adapter_origin *origin, struct json_out *meta);
 };
 
@@ -146,8 +147,8 @@ struct mcp_link_options {
  * the link. Requests may be made at once; they wait until the connection stands. NULL: the server is down (err). */
 struct mcp_link *mcp_link_open(struct mcp_server *server, const struct mcp_link_options *options, struct err *err);
 void mcp_link_close(struct mcp_link *link); /* pending requests are told MCP_LOST; listener is not called any more */
-enum mcp_era mcp_link_era(const struct mcp_link *link);
-struct mcp_server *mcp_link_server(const struct mcp_link *link);
+enum mcp_era mcp_link_era(const struct mcp_link *link);          /* before the handshake: likely, or MCP_ERA_ANY */
+struct mcp_server *mcp_link_server(const struct mcp_link *link); /* NULL once the hub was closed */
 
 /* How a request ended. */
 enum mcp_end {
