@@ -1488,6 +1488,7 @@ static void test_random(void **state)
         play_one(stage, seed);
         tear_down(&stage);
     }
+    fputc('\n', stderr);
     log_set_level(level);
 }
 
