@@ -5,7 +5,9 @@
  *   mcp_hub.c                    servers: which there are, restarts, their lists of tools
  *   mcp_call.c                   attempts of operations: adapter_ops over links
  *   mcp_link.c                   links, requests, questions; which of them a message belongs to
- *   mcp_connection.c             handshake of both eras, ids, time-outs, what goes over the transport
+ *   mcp_connection.c             what comes over the transport, time-outs, the end
+ *   mcp_handshake.c              which era the server speaks, what it can
+ *   mcp_pending.c                requests under way; what is sent (mcp_envelope.c: in the form of the era)
  *   mcp_stdio.c, mcp_http.c      transports: bytes of one connection
  *
  * Everything runs on the loop's thread. Below the door nothing is sent twice: a request that is lost is told as lost.
@@ -335,20 +337,35 @@ void mcp_connection_close(struct mcp_connection *connection, const char *why);
 /* Closes it when it drains and nothing is under way any more. */
 void mcp_connection_settle(struct mcp_connection *connection);
 
-/* connection NULL or lost, or over a limit: the request is told MCP_LOST in a later turn. link may be NULL. */
+/* mcp_pending.c. connection NULL or lost, or over a limit: the request is told MCP_LOST in a later turn. link may be
+ * NULL. */
 struct mcp_pending *mcp_connection_request(struct mcp_connection *connection, struct mcp_link *link,
                                            struct mcp_hub *hub, const struct mcp_request_options *options,
                                            const struct adapter_origin *origin);
+/* At once, whatever the stage: the handshake's own. */
+struct mcp_pending *mcp_connection_request_now(struct mcp_connection *connection,
+                                               const struct mcp_request_options *options);
+void mcp_pending_send(struct mcp_pending *pending); /* one that waited for the handshake */
 /* Tells the server that nobody waits for the answer any more (once, if the request was sent). */
 void mcp_pending_abandon(struct mcp_pending *pending, const char *reason);
 /* Tells the requester (unless forgotten) and frees. */
 void mcp_pending_end(struct mcp_pending *pending, const struct mcp_outcome *outcome);
+void mcp_pending_end_as(struct mcp_pending *pending, enum mcp_end end, const char *text); /* … without an answer */
 struct mcp_pending *mcp_connection_find(const struct mcp_connection *connection, struct str id);
 /* A notification or an answer; dropped when the transport does not take it. related may be NULL. */
 void mcp_connection_notify(struct mcp_connection *connection, const char *method, struct str params,
                            struct mcp_pending *related);
 void mcp_connection_answer(struct mcp_connection *connection, struct str id, struct mcp_pending *related,
                            struct str result, int64_t code, struct str message);
+
+/* The timer looks at all deadlines at this one at the latest (loop's time; 0 = none). */
+void mcp_connection_wake(struct mcp_connection *connection, int64_t deadline_ms);
+
+/* mcp_handshake.c. begin plans and sends the first request. reopen: the process has ended; whether another was started,
+ * because the probe may have been what ended it. */
+void mcp_handshake_begin(struct mcp_connection *connection, const struct mcp_connect *connect);
+bool mcp_handshake_reopen(struct mcp_connection *connection);
+void mcp_handshake_probe_overdue(struct mcp_connection *connection);
 
 /* mcp_route.c: a notification or request of the server goes to whom it concerns. */
 void mcp_route_notification(struct mcp_connection *connection, struct mcp_pending *pending, struct arena *arena,
