@@ -123,6 +123,23 @@ def test_check_connect(world, server):
     assert silent.returncode == 4 and "MCP server files: " in silent.stderr
 
 
+def test_eval_and_chaos_start_no_server(world, tmp_path):
+    """They know the tools that the file names, and say so."""
+    nothing = {"files": {"mcp": {"command": ["/bin/sh", "-c", f"touch {tmp_path}/started"], "import": IMPORT}}}
+    onced = world.prepare({"write": {"key": "write:{path}"}}, providers=nothing)
+    calls = tmp_path / "calls.yaml"
+    call = {"tool": "write", "arguments": {"path": "a", "text": "x"}}
+    other = {"tool": "write", "arguments": {"path": "b", "text": "x"}}
+    calls.write_text(json.dumps({"onced_eval": 1, "registry": str(onced.file), "groups": [
+        {"name": "retry", "same": [call, call]}, {"name": "two files", "distinct": [call, other]},
+        {"name": "another text", "conflict": [call, {"tool": "write", "arguments": {"path": "a", "text": "y"}}]}]}))
+    told = onced.cli("eval", calls, check=False)
+    assert told.returncode == 0, told.stdout + told.stderr
+    chaos = onced.cli("chaos", onced.file, "--operations", 100)
+    assert "no MCP server is started" in chaos.stderr and re.search(r"^write +\d+", chaos.stdout, re.M)
+    assert not (tmp_path / "started").exists()
+
+
 # ---- the daemon ----
 
 
