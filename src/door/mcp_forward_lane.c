@@ -347,10 +347,9 @@ static struct mcp_server *lane_server(const struct lane *lane)
 
 bool lane_modern(const struct lane *lane)
 {
-    if (!lane->link)
-        return false;
-    enum mcp_era era = mcp_link_era(lane->link);
-    return era == MCP_ERA_MODERN || (era == MCP_ERA_ANY && mcp_server_info(lane_server(lane)).era == MCP_ERA_MODERN);
+    enum mcp_era era = lane->link ? mcp_link_era(lane->link) : MCP_ERA_LEGACY;
+    const struct mcp_server *server = era == MCP_ERA_ANY ? lane_server(lane) : NULL;
+    return era == MCP_ERA_MODERN || (server && mcp_server_info(server).era == MCP_ERA_MODERN);
 }
 
 /* ---- errands ---- */
