@@ -1350,8 +1350,8 @@ static void play_server(struct play *play)
         "{\"content\":[]}",
         "{\"resources\":[{\"uri\":\"x:1\"}],\"nextCursor\":\"n\"}",
         "{\"prompts\":[{\"name\":\"p\"}]}",
-        "{\"resultType\":\"input_required\",\"requestState\":\"s\",\"inputRequests\":{\"a\":{\"method\":\"roots/"
-        "list\"}}}",
+        ("{\"resultType\":\"input_required\",\"requestState\":\"s\",\"inputRequests\":{\"a\":{\"method\":\"roots/"
+         "list\"}}}"),
     };
     struct mcp_pending *pending = any_pending(play);
     if (!pending)
