@@ -181,7 +181,6 @@ static void open_post(struct line *line, const struct mcp_outgoing *message)
 {
     struct http_transport *transport = line->transport;
     struct mcp_stream *stream = take_stream(line);
-    mcp_stream_header(stream, "Content-Type", STR("application/json"));
     mcp_stream_header(stream, "Accept", STR("application/json, text/event-stream"));
     if (message->version)
         mcp_stream_header(stream, "MCP-Protocol-Version", str_of(message->version));

@@ -242,21 +242,27 @@ static bool is_own_header(const char *name)
     return strncasecmp(name, "Mcp-Param-", 10) == 0;
 }
 
-static void add_line(struct curl_slist **list, const char *name, const char *value)
+static void add_line(struct curl_slist **list, const char *line)
+{
+    struct curl_slist *longer = curl_slist_append(*list, line);
+    if (!longer)
+        mem_exhausted("libcurl");
+    *list = longer;
+}
+
+static void add_header(struct curl_slist **list, const char *name, const char *value)
 {
     struct buf line;
     buf_init(&line, 0);
     buf_printf(&line, *value ? "%s: %s" : "%s;", name, value); /* libcurl's way to write an empty value */
-    struct curl_slist *longer = curl_slist_append(*list, line.p);
-    if (!longer)
-        mem_exhausted("libcurl");
-    *list = longer;
+    add_line(list, line.p);
     buf_release(&line);
 }
 
 static void read_headers(struct section *section, struct mcp_provider *provider)
 {
     struct section inner = {.pointer = section_pointer(section, STR("headers")), .problems = section->problems};
+    bool named = false;
     http_headers_read(section, "headers", NULL, &provider->headers);
     for (size_t i = 0; i < provider->headers.count; i++) {
         const struct http_header *header = &provider->headers.items[i];
@@ -265,8 +271,12 @@ static void read_headers(struct section *section, struct mcp_provider *provider)
         else if (header->text.template)
             section_problem(&inner, header->name, "has a {place}: a server's headers are the same for all calls");
         else if (header->text.value)
-            add_line(&provider->header_lines, header->name, header->text.value);
+            add_header(&provider->header_lines, header->name, header->text.value);
+        named = named || strcasecmp(header->name, "User-Agent") == 0;
     }
+    add_line(&provider->header_lines, "Expect:"); /* libcurl would send its own */
+    if (!named)
+        add_line(&provider->header_lines, "User-Agent: onced/" ONCED_VERSION);
 }
 
 /* ---- the mcp section of a provider ---- */

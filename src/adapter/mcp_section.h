@@ -21,7 +21,7 @@ struct mcp_provider {
     char *url, *url_shown;       /* shown: for messages, without path where that holds a secret, and without query */
     size_t origin_bytes;         /* of url: scheme, host, port */
     struct http_headers headers; /* values without places */
-    struct curl_slist *header_lines; /* the same, as libcurl takes them */
+    struct curl_slist *header_lines; /* the same and what onced says, as libcurl takes them */
     char *tls_ca;                    /* NULL = the system's certificates */
     bool tls_verify;
     char *version; /* the one revision to speak; NULL = auto */

@@ -287,22 +287,21 @@ struct mcp_stream *mcp_stream_take(struct mcp_http_client *client, struct mcp_pr
     stream->content_type = stream->session = NULL;
     stream->retry_ms = -1;
     stream->headers = provider->header_lines;
-    mcp_stream_header(stream, "Expect", STR_NONE);
-    mcp_stream_header(stream, "User-Agent", STR("onced/" ONCED_VERSION));
     return stream;
 }
 
-/* Lists of the arena in front of the provider's. */
+/* In the arena, in front of the provider's. */
 void mcp_stream_header(struct mcp_stream *stream, const char *name, struct str value)
 {
+    size_t length = strlen(name);
     struct curl_slist *node = arena_alloc(&stream->arena, sizeof *node);
-    /* libcurl takes "Name:" as "leave it out" and "Name;" as an empty value */
-    if (!value.p)
-        node->data = arena_printf(&stream->arena, "%s:", name);
-    else if (value.n == 0)
-        node->data = arena_printf(&stream->arena, "%s;", name);
-    else
-        node->data = arena_printf(&stream->arena, "%s: %.*s", name, STR_ARG(value));
+    char *line = arena_alloc(&stream->arena, length + value.n + 3);
+    memcpy(line, name, length);
+    memcpy(line + length, value.n ? ": " : ";", value.n ? 2 : 1); /* libcurl's way to write an empty value */
+    if (value.n)
+        memcpy(line + length + 2, value.p, value.n);
+    line[length + (value.n ? 2 : 1) + value.n] = '\0';
+    node->data = line;
     node->next = stream->headers;
     stream->headers = node;
 }
@@ -317,6 +316,7 @@ void mcp_stream_prepare(struct mcp_stream *stream, const char *method, struct st
         curl_transfer_text(&stream->transfer, CURLOPT_CUSTOMREQUEST, usual ? NULL : method);
     }
     if (body.p) {
+        mcp_stream_header(stream, "Content-Type", STR("application/json"));
         buf_add_str(&stream->request, body);
         curl_transfer_body(&stream->transfer, buf_str(&stream->request));
     }
