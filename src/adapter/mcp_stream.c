@@ -5,12 +5,15 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#define IDLE_MAX          64
-#define IDLE_CONNECTIONS  128L
-#define KEEP_BYTES_MAX    (64 * 1024)               /* buffers and arenas larger than this are given back after use */
-#define UNREAD_BYTES_MAX  ((size_t)4 * 1024 * 1024) /* events: libcurl hands over that much at most at a time */
-#define HEADER_VALUE_MAX  1024                      /* of an answer's header that is of interest */
-#define KEEPALIVE_SECONDS 30L                       /* silence after which the system asks whether the peer is there */
+#define IDLE_MAX         64
+#define IDLE_CONNECTIONS 128L
+#define KEEP_BYTES_MAX   (64 * 1024)               /* buffers and arenas larger than this are given back after use */
+#define UNREAD_BYTES_MAX ((size_t)4 * 1024 * 1024) /* events: libcurl hands over that much at most at a time */
+#define HEADER_VALUE_MAX 1024                      /* of an answer's header that is of interest */
+/* Node's and uvicorn's servers close a connection that was idle for 5 s. A call that meets that is lost, and a lost
+ * write is an unknown outcome. */
+#define REUSE_SECONDS     4L
+#define KEEPALIVE_SECONDS 30L /* silence after which the system asks whether the peer is there */
 
 static struct mcp_stream *stream_of(struct curl_transfer *transfer)
 {
@@ -206,6 +209,7 @@ static struct mcp_stream *stream_new(struct mcp_http_client *client)
     curl_easy_setopt(easy, CURLOPT_HEADERDATA, stream);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, stream);
+    curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, REUSE_SECONDS);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, KEEPALIVE_SECONDS);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, KEEPALIVE_SECONDS / 2);
