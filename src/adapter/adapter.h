@@ -10,8 +10,8 @@
 
 struct adapter;
 
-/* Who is behind a call, as numbers of the door that took it: what an MCP server asks or tells while it works goes there.
- * No part of any identity, never stored; both 0 = nobody (REST, recovery, retries after a restart). */
+/* Who is behind a call, as numbers of the door that took it: what an MCP server asks or tells while it works goes
+ * there. No part of any identity, never stored; both 0 = nobody (REST, recovery, retries after a restart). */
 struct adapter_origin {
     uint64_t session, call;
 };
