@@ -5,11 +5,13 @@ Unit, contract and other compiled tests run under `meson test`; a cmocka program
 counts as one. The end-to-end tests run under pytest. The closing line is "N passed, N failed, N skipped"; every failed and
 every skipped test is named above it. Exit status 1 when anything failed, or when nothing ran."""
 
+import glob
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree as ElementTree
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -90,14 +92,27 @@ def pytest_environment(build):
     return environment
 
 
-def run_pytest(build, arguments, tally):
-    report = os.path.join(build, "meson-logs", "e2e.xml")
+# Most of the time the end-to-end tests wait: two groups at once, of about the same length. What the second prints comes at its end.
+MCP = "test/e2e/test_*mcp*.py"
+
+
+def groups():
+    """(name of the report, pytest's arguments)"""
+    mcp = sorted(glob.glob(MCP, root_dir=ROOT))
+    others = sorted(set(glob.glob("test/e2e/test_*.py", root_dir=ROOT)) - set(mcp))
+    return [("e2e", others), ("e2e-mcp", mcp)]
+
+
+def start_pytest(build, name, arguments, output):
+    report = os.path.join(build, "meson-logs", f"{name}.xml")
     if os.path.exists(report):
         os.remove(report)
-    environment = pytest_environment(build)
     command = [sys.executable, "-B", "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "--timeout=900", f"--junitxml={report}",
-               *(arguments or ["test/e2e"])]
-    status = subprocess.run(command, env=environment, cwd=ROOT).returncode
+               *arguments]
+    return report, subprocess.Popen(command, env=pytest_environment(build), cwd=ROOT, stdout=output, stderr=output)
+
+
+def count_report(report, status, tally):
     if not os.path.exists(report):
         tally.add("failed", f"pytest ended with {status} and left no report")
         return
@@ -116,6 +131,18 @@ def run_pytest(build, arguments, tally):
         tally.add("failed", f"pytest ran nothing (it ended with {status})")
     elif status not in (0, 1):
         tally.add("failed", f"pytest ended with {status}")
+
+
+def run_pytest(build, arguments, tally):
+    wanted = [("e2e", arguments)] if arguments else groups()
+    with tempfile.TemporaryFile() as output:
+        started = [start_pytest(build, name, list_, output if n else None) for n, (name, list_) in enumerate(wanted)]
+        statuses = [child.wait() for _, child in started]
+        output.seek(0)
+        sys.stdout.write(output.read().decode(errors="replace"))
+        sys.stdout.flush()
+    for (report, _), status in zip(started, statuses):
+        count_report(report, status, tally)
 
 
 def main():

@@ -189,14 +189,17 @@ def main() -> int:
     if given.build:
         build = given.build.resolve()
         if given.report:
-            report, log = build / "meson-logs/e2e.xml", build / "meson-logs/testlog.json"
+            reports, log = sorted((build / "meson-logs").glob("e2e*.xml")) or [build / "meson-logs/e2e.xml"], build / "meson-logs/testlog.json"
         else:
             report, log = run(build, table, existing)
-        missing = [str(path) for path in (report, log) if not path.exists()]
+            reports = [report]
+        missing = [str(path) for path in (*reports, log) if not path.exists()]
         if missing:
             print(f"no report {' and '.join(missing)}", file=sys.stderr)
             return 1
-        outcomes = {**e2e_outcomes(report), **compiled_outcomes(log)}
+        outcomes = compiled_outcomes(log)
+        for report in reports:
+            outcomes |= e2e_outcomes(report)
         for number, row in table.items():
             words[number], why = verdict(row, outcomes)
             reasons += [f"{number}: {reason}" for reason in why]
