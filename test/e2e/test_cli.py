@@ -378,7 +378,8 @@ def test_list_empty(run, daemon):
 
 def test_list_watch_goes_on_until_interrupted(onced, daemon):
     daemon.answers["GET /v1/operations?limit=20"] = 200, {"operations": [operation()], "next": None}, {}
-    process = subprocess.Popen([onced, "list", "--watch", "--every", "100ms", "--server", daemon.url], stdout=subprocess.PIPE)
+    process = subprocess.Popen([onced, "list", "--watch", "--every", "100ms", "--server", daemon.url], stdout=subprocess.PIPE,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # ignored by jobs in the background
     deadline = time.monotonic() + 10
     while len(daemon.requests) < 5 and time.monotonic() < deadline:
         time.sleep(0.02)
