@@ -79,7 +79,7 @@ static bool take_meta(struct reading *reading, const struct json *object, const 
                       size_t bytes_max, const char **out, const char **from)
 {
     const struct json *value = json_get(object, name);
-    const char *text;
+    const char *text = NULL;
     return !value || (text_of(reading, value, where, bytes_max, &text) && agree(reading, where, text, out, from));
 }
 
@@ -184,7 +184,7 @@ static bool read_session(struct reading *reading, const struct json *turn, struc
     };
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         const struct json *value = json_get(places[i].object, places[i].name);
-        const char *text;
+        const char *text = NULL;
         if (!value)
             continue;
         if (!text_of(reading, value, places[i].where, CALL_COORDINATE_BYTES_MAX, &text))
@@ -200,7 +200,7 @@ static bool read_tool_use(struct reading *reading, struct call *call)
 {
     static const char name[] = "claudecode/toolUseId";
     const struct json *value = json_get(reading->meta, name);
-    const char *text;
+    const char *text = NULL;
     if (!value)
         return true;
     if (!text_of(reading, value, "_meta[\"claudecode/toolUseId\"]", CALL_COORDINATE_BYTES_MAX, &text))

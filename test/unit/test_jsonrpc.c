@@ -202,9 +202,14 @@ static void test_write(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds),      cmocka_unit_test(test_members),           cmocka_unit_test(test_invalid),
-        cmocka_unit_test(test_long_names), cmocka_unit_test(test_id_of_broken_text), cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_members),
+        cmocka_unit_test(test_invalid),
+        cmocka_unit_test(test_long_names),
+        cmocka_unit_test(test_id_of_broken_text),
+        cmocka_unit_test(test_limits),
         cmocka_unit_test(test_write),
+        cmocka_unit_test(test_glance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
