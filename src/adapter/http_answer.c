@@ -142,16 +142,6 @@ static enum outcome classify(struct judge *j)
 
 /* ---- what is handed on ---- */
 
-static struct str json_text(struct arena *arena, const struct json *value)
-{
-    struct buf buf;
-    buf_init(&buf, 0);
-    json_write(&buf, value);
-    struct str text = arena_str(arena, buf_str(&buf));
-    buf_release(&buf);
-    return text;
-}
-
 /* {"message", "code"?, "provider"?}; the provider's whole answer is its error object. */
 static struct str error_text(struct judge *j, const char *fallback)
 {
@@ -249,7 +239,7 @@ static void judge_noop(struct judge *j)
     if (http_extract_run(&response->external_id, j->body, j->arena, &value, &ignored) == ERR_NONE)
         j->answer->external_id = http_id_text(j->arena, value);
     if (http_extract_run(&response->result, j->body, j->arena, &value, &ignored) == ERR_NONE && value)
-        j->answer->result = json_text(j->arena, value);
+        j->answer->result = json_to_text(j->arena, value);
 }
 
 static int64_t retry_after_ms(const char *text, int64_t now_ms)
@@ -413,7 +403,7 @@ static void take_values(struct judge *j, enum outcome outcome)
     }
     code = http_extract_run(&response->result, j->body, j->arena, &result, &err);
     if (code == ERR_NONE && result)
-        j->answer->result = json_text(j->arena, result);
+        j->answer->result = json_to_text(j->arena, result);
     else if (strict && code != ERR_NONE)
         unreadable(j, arena_printf(j->arena, "result: %s", err.text));
 }

@@ -16,16 +16,6 @@
 
 #include <stdio.h>
 
-static struct str json_text(struct arena *arena, const struct json *value)
-{
-    struct buf text;
-    buf_init(&text, 0);
-    json_write(&text, value);
-    struct str copy = arena_str(arena, buf_str(&text));
-    buf_release(&text);
-    return copy;
-}
-
 /* ---- errors ---- */
 
 /* {"message", "code"?, "provider"?}; provider: the server's own error object or CallToolResult. */
@@ -220,7 +210,7 @@ static void judge_is_error(const struct mcp_judge *j, const struct json *result,
         answer->outcome = OUTCOME_PROVIDER_ERROR;
         answer->detail = arena_printf(j->arena, "errors: %s", err.text);
     } else if (answer->outcome == OUTCOME_NOOP) {
-        answer->result = json_text(j->arena, result);
+        answer->result = json_to_text(j->arena, result);
         return;
     } else {
         answer->detail = "the server calls its answer an error (isError)";
@@ -277,7 +267,7 @@ static void judge_result(const struct mcp_judge *j, const struct json *result, s
     if (err.code != ERR_NONE)
         unreadable(j, arena_printf(j->arena, "external_id: %s", err.text), result, answer);
     else if (verify(j, result, answer))
-        answer->result = json_text(j->arena, result);
+        answer->result = json_to_text(j->arena, result);
     else
         answer->error = error_text(j, str_of(answer->detail), NULL, result);
 }
@@ -302,7 +292,7 @@ static void judge_found(const struct mcp_judge *j, const struct json *result, st
     if (err.code != ERR_NONE)
         cannot_tell(answer, arena_printf(j->arena, "what was found: %s", err.text));
     else if (verify(j, result, answer))
-        answer->result = json_text(j->arena, result);
+        answer->result = json_to_text(j->arena, result);
 }
 
 static void judge_lookup(const struct mcp_judge *j, const struct json *result, struct adapter_answer *answer)

@@ -98,6 +98,9 @@ struct json *json_copy(struct arena *arena, const struct json *value); /* deep, 
 
 /* Compact; members in their order, numbers in their exact text, strings with the shortest escapes of RFC 8785. */
 void json_write(struct buf *buf, const struct json *value);
+/* The same as a text in arena; absent for NULL. */
+struct str json_to_text(struct arena *arena, const struct json *value);
+
 /* The same with two-space indentation, for people. */
 void json_write_pretty(struct buf *buf, const struct json *value);
 /* One string with quotes and escapes. */

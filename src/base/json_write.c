@@ -245,3 +245,15 @@ void json_out_member_bool(struct json_out *out, const char *name, bool value)
     json_out_name(out, name);
     json_out_bool(out, value);
 }
+
+struct str json_to_text(struct arena *arena, const struct json *value)
+{
+    struct buf text;
+    if (!value)
+        return STR_NONE;
+    buf_init(&text, 0);
+    json_write(&text, value);
+    struct str copy = arena_str(arena, buf_str(&text));
+    buf_release(&text);
+    return copy;
+}

@@ -418,23 +418,10 @@ static void read_durations(const struct options_reader *reader, const struct opt
     store(target, option->count_at, &count, sizeof count);
 }
 
-static void read_pointers(const struct options_reader *reader, const struct option *option, const struct json *value,
-                          const char *pointer, void *target)
-{
-    if (!read_list(reader, option, value, pointer, is_pointer))
-        return;
-    size_t count = value->count;
-    const char **list = arena_alloc(reader->arena, (count + 1) * sizeof *list);
-    for (size_t i = 0; i < count; i++)
-        list[i] = arena_copy_str(reader->arena, value->items[i].text);
-    store(target, option->at, &list, sizeof list);
-    store(target, option->count_at, &count, sizeof count);
-}
-
 static void read_texts(const struct options_reader *reader, const struct option *option, const struct json *value,
-                       const char *pointer, void *target)
+                       const char *pointer, bool (*is_item)(const struct json *), void *target)
 {
-    if (!read_list(reader, option, value, pointer, is_text))
+    if (!read_list(reader, option, value, pointer, is_item))
         return;
     size_t count = value->count;
     const char **list = arena_alloc(reader->arena, (count + 1) * sizeof *list);
@@ -560,8 +547,8 @@ static void read_value(const struct options_reader *reader, const struct option 
         break;
     case OPTION_CHOICES: read_choices(reader, option, value, pointer, target); break;
     case OPTION_DURATIONS: read_durations(reader, option, value, pointer, target); break;
-    case OPTION_POINTERS: read_pointers(reader, option, value, pointer, target); break;
-    case OPTION_TEXTS: read_texts(reader, option, value, pointer, target); break;
+    case OPTION_POINTERS: read_texts(reader, option, value, pointer, is_pointer, target); break;
+    case OPTION_TEXTS: read_texts(reader, option, value, pointer, is_text, target); break;
     case OPTION_FLAG_OR_TEXTS:
         if (value->type == JSON_ARRAY)
             read_list(reader, option, value, pointer, is_text);

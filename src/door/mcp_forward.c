@@ -49,21 +49,9 @@ void forward_reply_no_method(struct mcp_request *request)
     mcp_reply_error(request, RPC_METHOD_NOT_FOUND, STR_NONE, "Method not found: %s", request->message.method);
 }
 
-static struct str json_text(struct arena *arena, const struct json *value)
-{
-    if (!value)
-        return STR_NONE;
-    struct buf buf;
-    buf_init(&buf, 0);
-    json_write(&buf, value);
-    struct str text = arena_str(arena, buf_str(&buf));
-    buf_release(&buf);
-    return text;
-}
-
 void forward_reply_error(struct mcp_request *request, const struct rpc_message *error)
 {
-    struct str data = json_text(&request->arena, error->data);
+    struct str data = json_to_text(&request->arena, error->data);
     int64_t code = era_error_code(request, error->code, error->data);
     const struct json *uri = json_get(request->message.params, "uri");
     if (code != error->code && !error->data && uri && uri->type == JSON_STRING) {
@@ -185,7 +173,7 @@ static bool round_ask(struct passage *passage, const struct json_member *member)
     json_write_string(&key, member->name);
     *question = (struct round_question){.passage = passage, .key = arena_str(&request->arena, buf_str(&key))};
     buf_release(&key);
-    struct str params = json_text(&request->arena, json_get(&member->value, "params"));
+    struct str params = json_to_text(&request->arena, json_get(&member->value, "params"));
     struct str id;
     if (!mcp_ask(request->session, request, arena_copy_str(&request->arena, method), params, round_answered, question,
                  &id))
@@ -207,7 +195,7 @@ static void round_begin(struct passage *passage, const struct json *result)
                         "The server asks again and again: given up after %d rounds", FORWARD_ROUNDS_MAX);
         return;
     }
-    passage->change.state = json_text(&request->arena, state);
+    passage->change.state = json_to_text(&request->arena, state);
     passage->change.responses = STR_NONE;
     passage->server_at--; /* the same server again */
     buf_reset(&passage->responses);

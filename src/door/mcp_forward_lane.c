@@ -108,18 +108,6 @@ static void unlist_lane(struct lane *lane)
         lane->next->at = lane->at;
 }
 
-static struct str text_of(struct arena *arena, const struct json *value)
-{
-    if (!value)
-        return STR_NONE;
-    struct buf buf;
-    buf_init(&buf, 0);
-    json_write(&buf, value);
-    struct str text = arena_str(arena, buf_str(&buf));
-    buf_release(&buf);
-    return text;
-}
-
 /* How long the provider of this server may take to answer. */
 static int64_t patience_of(const struct passing *passing, const char *server)
 {
@@ -254,8 +242,8 @@ struct lane *lane_of_session(struct mcp_session *session, struct mcp_server *ser
         .session = session->number,
         .era = MCP_ERA_ANY,
         .version = session->version[0] ? session->version : NULL,
-        .capabilities = text_of(&arena, session->capabilities),
-        .client_info = text_of(&arena, session->client_info),
+        .capabilities = json_to_text(&arena, session->capabilities),
+        .client_info = json_to_text(&arena, session->client_info),
     };
     lane = lane_open(passing_of(session->door), server, session, "", &options, err);
     arena_release(&arena);
@@ -299,8 +287,8 @@ static struct lane *principal_lane(struct mcp_request *request, struct mcp_serve
     const struct json *client = json_get(request->meta, MCP_META_CLIENT);
     struct mcp_link_options options = {
         .era = MCP_ERA_ANY,
-        .capabilities = text_of(&request->arena, request->capabilities),
-        .client_info = text_of(&request->arena, client),
+        .capabilities = json_to_text(&request->arena, request->capabilities),
+        .client_info = json_to_text(&request->arena, client),
     };
     struct str parts[] = {str_of(request->session->tenant), str_of(request->session->principal), options.capabilities,
                           options.client_info};

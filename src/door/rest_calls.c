@@ -73,16 +73,6 @@ static struct engine_decision *decision_new(struct exchange *exchange)
     return decision;
 }
 
-static struct str json_text(struct arena *arena, const struct json *value)
-{
-    struct buf text;
-    buf_init(&text, 0);
-    json_write(&text, value);
-    struct str copy = arena_str(arena, buf_str(&text));
-    buf_release(&text);
-    return copy;
-}
-
 static bool check_resolution(struct exchange *exchange, const struct engine_decision *decision,
                              const struct json *result, bool retry_given)
 {
@@ -121,7 +111,7 @@ void rest_resolve(struct exchange *exchange)
         return;
     decision->kind = DECISION_RESOLVE;
     if (result)
-        decision->result = json_text(&exchange->arena, result);
+        decision->result = json_to_text(&exchange->arena, result);
     engine_decide(exchange->engine, decision, decided, exchange);
 }
 
