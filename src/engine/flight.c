@@ -659,6 +659,11 @@ static void expire(struct flight *flight)
     engine_submit(flight->engine, request);
 }
 
+void flight_ready(struct flight *flight)
+{
+    want_send(flight);
+}
+
 void flight_wake(struct flight *flight)
 {
     struct step_input in = {.kind = STEP_WAKE};
@@ -674,7 +679,12 @@ void flight_wake(struct flight *flight)
         return;
     }
     switch (effects.action) {
-    case ACTION_SEND: want_send(flight); break;
+    case ACTION_SEND:
+        if (flight->op.state == STATE_PLANNED)
+            flight_ready(flight);
+        else
+            want_send(flight);
+        break;
     case ACTION_LOOKUP: want_lookup(flight); break;
     case ACTION_EXPIRE: expire(flight); break;
     case ACTION_NONE: sleep_in_ledger(flight); break;

@@ -174,6 +174,8 @@ void flight_begin_attempt(struct flight *flight, enum attempt_kind kind);
 void flight_send(struct flight *flight);
 void flight_go_on(struct flight *flight);
 void flight_wake(struct flight *flight);
+/* A planned operation has what it waited for (its time has come, its approval is complete): on to its first request. */
+void flight_ready(struct flight *flight);
 void flight_owner_gone(struct flight *flight);
 void flight_enqueue(struct flight *flight);
 /* Runs a step and commits what it changed. ERR_CONFLICT from people's steps leaves everything as it was. */
