@@ -23,10 +23,11 @@ demo: build
 	@sh tools/setup.sh demo
 	@ONCED=$(abspath $(BUILD))/src/cli/onced python3 demo/demo.py
 
+# What the end-to-end tests need comes from the network while the compiler works
 build-tests:
 	@sh tools/setup.sh build test
-	@sh tools/build.sh $(BUILD_SAN) $(DEBUG_SAN)
-	@sh tools/e2e-setup.sh
+	@sh tools/e2e-setup.sh & setup=$$!; sh tools/build.sh $(BUILD_SAN) $(DEBUG_SAN); built=$$?; \
+		wait $$setup && exit $$built
 
 test: build-tests
 	@test/e2e/.venv/bin/python tools/run-suites.py $(BUILD_SAN)

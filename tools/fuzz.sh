@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 seconds=${FUZZ_SECONDS:-60}
-CC=clang sh tools/build.sh build-fuzz --buildtype=debugoptimized -Dfuzzing=true -Db_sanitize=address,undefined -Db_lundef=false
+sh tools/build-fuzz.sh
 mkdir -p build-fuzz/findings
 
 one() {
