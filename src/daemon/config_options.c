@@ -17,6 +17,14 @@
 #define KB     INT64_C(1024)
 #define MB     (1024 * KB)
 
+const struct option_kind_names config_kinds[OPTION_KIND_COUNT] = {
+    {OPTION_HTTP, "HTTP", "an HTTP provider", "HTTP providers"},
+    {OPTION_MCP, "MCP", "an MCP server", "MCP servers"},
+    {OPTION_COMMAND, "command", "a provider of commands", "providers of commands"},
+    {OPTION_MAIL, "mail", "a mail server", "mail servers"},
+    {OPTION_GUARDED, "guard mode", "a tool of guard mode", "tools of guard mode"},
+};
+
 /* ---- server, ledger ---- */
 
 static const struct option server_tls_options[] = {

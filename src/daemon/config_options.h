@@ -47,13 +47,27 @@ enum option_type {
 
 #define OPTION_CHOICES_MAX 8
 
-/* Members of providers and tools that belong to one kind of provider. */
-enum option_kind { OPTION_ANY_KIND, OPTION_HTTP, OPTION_MCP };
+/* Members of providers and tools that belong to some kinds of providers only: a set of bits. */
+enum option_kind {
+    OPTION_ANY_KIND = 0,
+    OPTION_HTTP = 1,
+    OPTION_MCP = 2,
+    OPTION_COMMAND = 4,
+    OPTION_MAIL = 8,
+    OPTION_GUARDED = 16, /* tools whose effect the application performs itself */
+};
+#define OPTION_KIND_COUNT 5
+
+struct option_kind_names {
+    enum option_kind kind;
+    const char *label, *one, *many; /* "MCP", "an MCP server", "MCP servers" */
+};
+extern const struct option_kind_names config_kinds[OPTION_KIND_COUNT];
 
 struct option_section;
 
 struct option {
-    const char *name; /* two options of one section may share a name when their kinds differ */
+    const char *name; /* options of one section may share a name when their kinds differ */
     enum option_type type;
     enum option_kind kind;
     bool required;
@@ -90,7 +104,7 @@ struct options_reader {
     struct arena *arena; /* stored texts and arrays */
     struct problems *problems;
     enum tool_class class; /* selects by_class defaults */
-    enum option_kind kind; /* members of the other one are refused; OPTION_ANY_KIND: not known, all are taken */
+    enum option_kind kind; /* members of other ones are refused; OPTION_ANY_KIND: not known, all are taken */
     bool partial;          /* nothing is required: the section is merged into another one */
 };
 

@@ -632,10 +632,10 @@ static void store_fallback(const struct options_reader *reader, const struct opt
 
 static bool is_of_kind(const struct option *option, enum option_kind kind)
 {
-    return option->kind == OPTION_ANY_KIND || kind == OPTION_ANY_KIND || option->kind == kind;
+    return option->kind == OPTION_ANY_KIND || kind == OPTION_ANY_KIND || (option->kind & kind);
 }
 
-/* The one of the reader's kind, else one of the other kind. */
+/* The one of the reader's kind, else one of another kind. */
 static const struct option *find_option(const struct options_reader *reader, const struct option_section *section,
                                         struct str name)
 {
@@ -648,11 +648,19 @@ static const struct option *find_option(const struct options_reader *reader, con
     return found;
 }
 
-static void refuse_kind(const struct options_reader *reader, const char *pointer)
+static void refuse_kind(const struct options_reader *reader, const struct option *option, const char *pointer)
 {
-    problems_add(reader->problems, pointer, "%s",
-                 reader->kind == OPTION_MCP ? "belongs to HTTP providers and their tools; this one is an MCP server"
-                                            : "belongs to MCP servers and their tools; this one is an HTTP provider");
+    struct buf owners;
+    const char *one = "";
+    buf_init(&owners, 0);
+    for (size_t i = 0; i < OPTION_KIND_COUNT; i++) {
+        if (option->kind & config_kinds[i].kind)
+            buf_printf(&owners, "%s%s", owners.n ? ", " : "", config_kinds[i].many);
+        if (reader->kind == config_kinds[i].kind)
+            one = config_kinds[i].one;
+    }
+    problems_add(reader->problems, pointer, "belongs to %s and their tools; this one is %s", buf_str(&owners).p, one);
+    buf_release(&owners);
 }
 
 #define SECTION_OPTIONS_MAX 64
@@ -721,7 +729,7 @@ void options_read(const struct options_reader *reader, const struct option_secti
         if (!option)
             refuse_unknown(reader, section, member->name, pointer);
         else if (!is_of_kind(option, reader->kind))
-            refuse_kind(reader, options_pointer(reader->arena, pointer, member->name));
+            refuse_kind(reader, option, options_pointer(reader->arena, pointer, member->name));
         else
             read_value(reader, option, &member->value, options_pointer(reader->arena, pointer, member->name), target);
     }

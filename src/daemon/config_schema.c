@@ -340,13 +340,26 @@ static void write_option(struct json_out *out, const struct option *option)
     json_out_end_object(out);
 }
 
-/* The option of the same name for the other kind of provider, at or behind `from`; NULL = none. */
-static const struct option *namesake(const struct option_section *section, const struct option *option, size_t from)
+/* Whether another option of the same name comes before (or, with `behind`, after) this one: for another kind. */
+static bool has_namesake(const struct option_section *section, const struct option *option, bool behind)
 {
-    for (size_t i = from; i < section->count; i++)
-        if (&section->options[i] != option && strcmp(section->options[i].name, option->name) == 0)
-            return &section->options[i];
-    return NULL;
+    for (size_t i = 0; i < section->count; i++) {
+        const struct option *other = &section->options[i];
+        if (other != option && behind == (other > option) && strcmp(other->name, option->name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void write_namesakes(struct json_out *out, const struct option_section *section, const struct option *first)
+{
+    json_out_object(out);
+    write_any_of_begin(out);
+    for (const struct option *option = first; option < section->options + section->count; option++)
+        if (strcmp(option->name, first->name) == 0)
+            write_option(out, option);
+    json_out_end_array(out);
+    json_out_end_object(out);
 }
 
 static void write_properties(struct json_out *out, const struct option_section *section)
@@ -354,20 +367,14 @@ static void write_properties(struct json_out *out, const struct option_section *
     json_out_name(out, "properties");
     json_out_object(out);
     for (size_t i = 0; i < section->count; i++) {
-        const struct option *option = &section->options[i], *other = namesake(section, option, 0);
-        if (other && other < option)
+        const struct option *option = &section->options[i];
+        if (has_namesake(section, option, false))
             continue;
         json_out_name(out, option->name);
-        if (other) {
-            json_out_object(out);
-            write_any_of_begin(out);
+        if (has_namesake(section, option, true))
+            write_namesakes(out, section, option);
+        else
             write_option(out, option);
-            write_option(out, other);
-            json_out_end_array(out);
-            json_out_end_object(out);
-        } else {
-            write_option(out, option);
-        }
     }
     json_out_end_object(out);
 }
@@ -379,7 +386,7 @@ static void write_required(struct json_out *out, const struct option_section *se
     bool any = false;
     for (size_t i = 0; i < section->count; i++) {
         const struct option *option = &section->options[i];
-        bool wanted = option->required && (option->kind == OPTION_ANY_KIND || option->kind == kind);
+        bool wanted = option->required && (option->kind == OPTION_ANY_KIND || (option->kind & kind));
         if (!wanted || (option->imported && !imported))
             continue;
         if (!any) {
@@ -401,15 +408,15 @@ static bool requires(const struct option_section *section, enum option_kind kind
     return false;
 }
 
+/* What tells the kinds apart is what each of them requires. */
 static void write_kinds(struct json_out *out, const struct option_section *section)
 {
-    static const enum option_kind kinds[] = {OPTION_HTTP, OPTION_MCP};
-    if (!requires(section, OPTION_HTTP) || !requires(section, OPTION_MCP))
-        return;
     write_any_of_begin(out);
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < OPTION_KIND_COUNT; i++) {
+        if (!requires(section, config_kinds[i].kind))
+            continue;
         json_out_object(out);
-        write_required(out, section, kinds[i], true);
+        write_required(out, section, config_kinds[i].kind, true);
         json_out_end_object(out);
     }
     json_out_end_array(out);
@@ -420,12 +427,13 @@ static void write_section_body(struct json_out *out, const struct option_section
     write_type(out, "object");
     write_properties(out, section);
     write_required(out, section, OPTION_ANY_KIND, false);
-    write_kinds(out, section);
+    if (section == &config_provider_section)
+        write_kinds(out, section);
     json_out_member_bool(out, "additionalProperties", false);
 }
 
 /* Without MCP servers nothing fills in what a tool leaves out. */
-static void write_http_only(struct json_out *out)
+static void write_without_imports(struct json_out *out)
 {
     json_out_name(out, "if");
     json_out_raw(out,
@@ -438,7 +446,7 @@ static void write_http_only(struct json_out *out)
     json_out_object(out);
     json_out_name(out, "additionalProperties");
     json_out_object(out);
-    write_required(out, &config_tool_section, OPTION_HTTP, true);
+    write_kinds(out, &config_tool_section);
     json_out_end_object(out);
     json_out_end_object(out);
     json_out_end_object(out);
@@ -455,7 +463,7 @@ void options_write_schema(struct buf *out)
     json_out_member_text(&writer, "$schema", "https://json-schema.org/draft/2020-12/schema");
     json_out_member_text(&writer, "title", "onced registry file");
     write_section_body(&writer, &config_file);
-    write_http_only(&writer);
+    write_without_imports(&writer);
     json_out_end_object(&writer);
 
     struct arena arena;
@@ -511,6 +519,19 @@ static void write_default_cell(struct buf *out, const struct option *option)
     }
 }
 
+/* " | HTTP, MCP: " */
+static void write_kind_labels(struct buf *out, enum option_kind kind)
+{
+    const char *between = " | ";
+    for (size_t i = 0; i < OPTION_KIND_COUNT; i++) {
+        if (!(kind & config_kinds[i].kind))
+            continue;
+        buf_printf(out, "%s%s", between, config_kinds[i].label);
+        between = ", ";
+    }
+    buf_add_text(out, kind == OPTION_ANY_KIND ? " | " : ": ");
+}
+
 static void write_section_page(struct buf *out, const struct option_section *section)
 {
     buf_printf(out, "\n## `%s`\n\n%s\n\n", section->name, section->text);
@@ -521,7 +542,7 @@ static void write_section_page(struct buf *out, const struct option_section *sec
         write_type_cell(out, option);
         buf_add_text(out, " | ");
         write_default_cell(out, option);
-        buf_add_text(out, option->kind == OPTION_HTTP ? " | HTTP: " : option->kind == OPTION_MCP ? " | MCP: " : " | ");
+        write_kind_labels(out, option->kind);
         write_cell(out, option->text);
         buf_add_text(out, " |\n");
     }
