@@ -76,8 +76,10 @@ struct operation *operation_copy(struct arena *arena, const struct operation *op
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         *texts[i] = arena_copy_text(arena, *texts[i]);
+    copy->claims = arena_str(arena, copy->claims);
     copy->arguments = arena_str(arena, copy->arguments);
     copy->result = arena_str(arena, copy->result);
     copy->error = arena_str(arena, copy->error);
+    copy->approval = arena_str(arena, copy->approval);
     return copy;
 }

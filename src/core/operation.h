@@ -51,6 +51,7 @@ struct operation {
     const char *provider_key;                           /* opaque, the same on every attempt */
     struct str arguments; /* effective arguments (JSON text as sent, volatile fields included); absent when dropped */
     int64_t created_ms, not_before_ms; /* not_before 0: at once */
+    struct str claims;                 /* JSON text (core/claims.h); absent: it claims nothing */
     /* life */
     enum state state;
     enum reason reason;
@@ -76,6 +77,8 @@ struct operation {
     int64_t result_bytes;                /* size of the full result, also when only the digest was kept */
     bool result_dropped;                 /* larger than result_bytes_max: delivered once, then digest only */
     bool duplicate_seen;                 /* an incident duplicate_effect belongs to it */
+    struct str approval;                 /* JSON text (core/approval.h); absent: none was asked for */
+    int64_t ready_ms; /* when people and others had let it go: the total time counts from here; 0 = at once */
     /* set through LEDGER_MARK, never by a transition */
     bool delivered; /* a final answer reached a caller */
     bool orphaned;  /* every caller that waited left before the result was delivered */
@@ -144,6 +147,7 @@ struct attempt {
     X(CAUSE_HELD, "held")         /* circuit breaker, queue, missing tool */                                           \
     X(CAUSE_OPERATOR, "operator") /* resolve, retry */                                                                 \
     X(CAUSE_CANCEL, "cancel")                                                                                          \
+    X(CAUSE_APPROVAL, "approval") /* a person agreed or refused, or was asked anew */                                  \
     X(CAUSE_EVIDENCE, "evidence") /* late finding, kept (design 3.4) */                                                \
     X(CAUSE_GAVE_UP, "gave_up")   /* automatic reconciliation ended without an answer */
 

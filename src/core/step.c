@@ -107,6 +107,8 @@ static void wake_at(struct operation *op, int64_t at_ms)
 static bool total_is_over(const struct operation *op, const struct tool *tool, int64_t now_ms)
 {
     int64_t since = op->not_before_ms > op->created_ms ? op->not_before_ms : op->created_ms;
+    if (since < op->ready_ms) /* what people took to decide is not the provider's time */
+        since = op->ready_ms;
     return now_ms - since >= tool->retry.total_ms;
 }
 
@@ -611,6 +613,7 @@ static void lookup_answer(struct ctx *c)
 static void dispatch(struct ctx *c)
 {
     struct operation *op = c->op;
+    assert(approval_complete(op)); /* wake() lets nothing else come here */
     op->tries++;
     op->attempts++;
     op->may_have_applied = true;
@@ -626,6 +629,7 @@ static void hold(struct ctx *c)
 {
     struct operation *op = c->op;
     bool waits_for_first = op->state == STATE_PLANNED || op->state == STATE_PENDING_DISPATCH;
+    assert(approval_complete(op));
     if (op->state == STATE_PLANNED)
         move(c, CAUSE_HELD, STATE_PENDING_DISPATCH, c->in->hold_reason, NULL);
     else if (waits_for_first && op->reason != c->in->hold_reason)
@@ -679,16 +683,79 @@ static void owner_gone(struct ctx *c)
         become_unknown(c, CAUSE_OWNER_GONE, REASON_LEASE_LOST, "the gateway that sent it is gone");
 }
 
+/* ---- approvals (design 8) ---- */
+
+static void approval_expired(struct ctx *c)
+{
+    end(c, CAUSE_TIMER, STATE_REJECTED, REASON_EXPIRED,
+        "nobody has decided in time: the same call, made again, asks for approval anew");
+}
+
+/* Whether what people were asked about is no longer what would be done. */
+static bool policy_changed(const struct ctx *c, const struct approval *approval)
+{
+    return c->tool && c->tool->approval.policy && !text_equal(approval->policy, c->tool->approval.policy);
+}
+
+static void ask_anew(struct ctx *c)
+{
+    struct operation *op = c->op;
+    assert(c->in->arena);
+    op->approval = approval_request(c->in->arena, &c->tool->approval, c->in->now_ms);
+    move(c, CAUSE_APPROVAL, STATE_PLANNED, REASON_AWAITING_APPROVAL,
+         "the tool's approval policy or its request has changed: approval is asked for anew");
+    wake_at(op, approval_open_until(op));
+}
+
+/* Still waits for people? True: this is dealt with. Judged by the record, whatever the reason says. */
+static bool wait_for_approval(struct ctx *c)
+{
+    struct operation *op = c->op;
+    if (approval_complete(op))
+        return false;
+    int64_t until_ms = approval_open_until(op);
+    if (until_ms <= c->in->now_ms) {
+        approval_expired(c);
+        return true;
+    }
+    if (op->reason != REASON_AWAITING_APPROVAL)
+        move(c, CAUSE_HELD, STATE_PLANNED, REASON_AWAITING_APPROVAL, NULL);
+    wake_at(op, until_ms);
+    c->fx->changed = true;
+    return true;
+}
+
+/* An approval is for the policy and the request under which it was given. */
+static bool approval_is_void(struct ctx *c)
+{
+    struct approval approval;
+    struct arena arena;
+    if (!c->op->approval.p)
+        return false;
+    arena_init(&arena);
+    bool changed = approval_read(&arena, c->op->approval, &approval, NULL) == ERR_NONE && policy_changed(c, &approval);
+    arena_release(&arena);
+    return changed;
+}
+
+static void wake_planned(struct ctx *c)
+{
+    struct operation *op = c->op;
+    if (wait_for_approval(c))
+        return;
+    if (op->not_before_ms > c->in->now_ms)
+        wake_at(op, op->not_before_ms), c->fx->changed = true;
+    else if (approval_is_void(c))
+        ask_anew(c);
+    else
+        c->fx->action = ACTION_SEND;
+}
+
 static void wake(struct ctx *c)
 {
     struct operation *op = c->op;
     switch (op->state) {
-    case STATE_PLANNED:
-        if (op->not_before_ms > c->in->now_ms)
-            wake_at(op, op->not_before_ms), c->fx->changed = true;
-        else
-            c->fx->action = ACTION_SEND;
-        break;
+    case STATE_PLANNED: wake_planned(c); break;
     case STATE_PENDING_DISPATCH:
         if (time_is_up(c))
             end(c, CAUSE_TIMER, STATE_REJECTED, REASON_EXPIRED, "not sent within the tool's total time");
@@ -735,6 +802,8 @@ static void wake_without_tool(struct ctx *c)
         owner_gone(c);
         return;
     }
+    if (op->state == STATE_PLANNED && wait_for_approval(c))
+        return;
     if (op->reason != REASON_TOOL_MISSING)
         move(c, CAUSE_HELD, op->state, REASON_TOOL_MISSING, "the registry has no such tool");
     c->fx->changed = true;
@@ -835,6 +904,71 @@ static enum err_code cancel(struct ctx *c, struct err *err)
     return err_set(err, ERR_CONFLICT, "the operation is %s already", state_name(op->state));
 }
 
+static const char *decision_text(const struct ctx *c, unsigned given, unsigned needed)
+{
+    const char *why = c->in->note && c->in->note[0] ? c->in->note : NULL;
+    if (!c->in->approve)
+        return arena_printf(c->in->arena, "denied%s%s", why ? ": " : "", why ? why : "");
+    return arena_printf(c->in->arena, "approved, %u of %u%s%s", given, needed, why ? ": " : "", why ? why : "");
+}
+
+static void count_decision(struct ctx *c, struct approval *approval)
+{
+    struct operation *op = c->op;
+    assert(approval->count < APPROVAL_DECISIONS_MAX);
+    approval->decisions[approval->count++] = (struct approval_decision){
+        .by = c->in->actor,
+        .at_ms = c->in->now_ms,
+        .approve = c->in->approve,
+        .note = c->in->note,
+        .via = c->in->via,
+    };
+    unsigned given = approval_given(approval);
+    const char *text = decision_text(c, given, approval->needed);
+    op->approval = approval_write(c->in->arena, approval);
+    if (!c->in->approve) {
+        end(c, CAUSE_APPROVAL, STATE_REJECTED, REASON_DENIED, text);
+    } else if (given < approval->needed) {
+        move(c, CAUSE_APPROVAL, STATE_PLANNED, REASON_AWAITING_APPROVAL, text);
+    } else { /* its turn comes with the next wake */
+        bool later = op->not_before_ms > c->in->now_ms;
+        op->ready_ms = c->in->now_ms;
+        move(c, CAUSE_APPROVAL, STATE_PLANNED, later ? REASON_SCHEDULED : REASON_NONE, text);
+        wake_at(op, later ? op->not_before_ms : c->in->now_ms);
+    }
+}
+
+static enum err_code decision(struct ctx *c, struct err *err)
+{
+    struct operation *op = c->op;
+    struct approval approval;
+    assert(c->in->arena && c->in->actor);
+    if (!op->approval.p)
+        return err_set(err, ERR_CONFLICT, "the operation needs no approval");
+    if (text_equal(c->in->actor, op->principal))
+        return err_set(err, ERR_DENIED, "who calls a tool does not decide on it: %s called it%s", op->principal,
+                       c->in->approve ? "" : "; it can be cancelled");
+    enum err_code code = approval_read(c->in->arena, op->approval, &approval, err);
+    if (code)
+        return code;
+    if (op->state != STATE_PLANNED || approval_stands(&approval, c->in->actor))
+        return err_set(err, ERR_CONFLICT, "the operation is %s%s%s: there is nothing left to decide",
+                       state_name(op->state), op->reason ? ", " : "", reason_name(op->reason));
+    if (approval.expires_ms <= c->in->now_ms) {
+        approval_expired(c);
+    } else if (!c->in->approve) { /* a no is a no under any policy */
+        count_decision(c, &approval);
+    } else if (!c->tool) {
+        return err_set(err, ERR_CONFLICT, "the registry has no tool %s at present: what would run is not known",
+                       op->tool);
+    } else if (policy_changed(c, &approval)) {
+        ask_anew(c);
+    } else {
+        count_decision(c, &approval);
+    }
+    return ERR_NONE;
+}
+
 /* An answer arrived after somebody else moved the operation (design 3.4): never thrown away. */
 static void evidence(struct ctx *c)
 {
@@ -917,6 +1051,7 @@ enum err_code step(struct operation *op, const struct tool *tool, const struct s
     case STEP_RESOLVE: code = resolve(&c, err); break;
     case STEP_RETRY: code = retry(&c, err); break;
     case STEP_CANCEL: code = cancel(&c, err); break;
+    case STEP_APPROVAL: code = decision(&c, err); break;
     case STEP_EVIDENCE: evidence(&c); break;
     }
     if (effects->changed) {

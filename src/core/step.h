@@ -24,7 +24,8 @@ enum step_kind {
     STEP_RESOLVE,       /* an operator states evidence */
     STEP_RETRY,         /* an operator wants it tried again now */
     STEP_CANCEL,
-    STEP_EVIDENCE /* an answer came in after somebody else moved the operation */
+    STEP_APPROVAL, /* a person agrees or refuses (design 8); changes nothing where approval_stands() answers them */
+    STEP_EVIDENCE  /* an answer came in after somebody else moved the operation */
 };
 
 /* What an attempt told. Texts are borrowed and end up in the operation. */
@@ -49,8 +50,11 @@ struct step_input {
     struct finding finding;  /* ANSWER, LOOKUP_ANSWER, EVIDENCE */
     enum reason hold_reason; /* HOLD */
     int64_t hold_until_ms;
-    /* RESOLVE, RETRY, CANCEL */
+    struct arena *arena; /* for texts that the step makes: must live as long as the operation's */
+    /* RESOLVE, RETRY, CANCEL, APPROVAL */
     const char *actor, *note;
+    bool approve; /* APPROVAL: agrees, else refuses */
+    enum approval_via via;
     bool happened;    /* RESOLVE */
     bool allow_retry; /* RESOLVE with !happened: try again, else close */
 };
@@ -78,8 +82,10 @@ struct step_effects {
 };
 
 /* Moves *op (whose texts stay borrowed). tool NULL: the registry no longer has it; then only human actions, owner-gone
- * and expiry do anything. Refusals (ERR_CONFLICT with a text for people) come from RESOLVE, RETRY and CANCEL only; *op
- * is unchanged then. The caller persists op when effects->changed and acts only after the commit. */
+ * and expiry do anything. Refusals (ERR_CONFLICT, ERR_DENIED with a text for people) come from people's steps only; *op
+ * is unchanged then. An APPROVAL that comes too late, or after the tool's policy has changed, is not counted: it ends
+ * the request, or makes it anew, and op->approval tells. The caller persists op when effects->changed and acts only
+ * after the commit. */
 enum err_code step(struct operation *op, const struct tool *tool, const struct step_input *in,
                    struct step_effects *effects, struct err *err);
 

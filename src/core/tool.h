@@ -5,6 +5,7 @@
 #define CORE_TOOL_H
 
 #include "base/json.h"
+#include "core/approval.h"
 #include "core/normal.h"
 #include "core/schema.h"
 #include "core/state.h"
@@ -91,6 +92,8 @@ struct reconcile_policy {
     unsigned watch_count;
 };
 
+struct tool_claims;
+
 struct tool_message { /* wording for callers, per state (design 12) */
     enum state state;
     const char *text;
@@ -111,6 +114,7 @@ struct tool {
     /* identity (design 2) */
     enum identity_rule identity;
     const struct template *key; /* business key over canonical arguments; NULL = none */
+    const struct tool_claims *claims; /* entities, guards, window, budgets (core/claims.h); NULL = none */
     enum step_identity step_identity;
     const struct normal *normal;          /* normalisers; NULL = none */
     const char *const *volatile_pointers; /* JSON Pointers dropped from the fingerprint */
@@ -120,6 +124,7 @@ struct tool {
     int64_t repeat_window_ms; /* 0 = off */
     enum repeat_rule repeat;
     enum in_doubt_rule in_doubt;
+    struct approval_policy approval;
     /* life */
     struct retry_policy retry;
     struct reconcile_policy reconcile;

@@ -157,6 +157,7 @@ static bool goes_over_leases(enum step_kind kind)
     case STEP_RESOLVE:
     case STEP_RETRY:
     case STEP_CANCEL:
+    case STEP_APPROVAL:
     case STEP_EVIDENCE: return true;
     case STEP_DISPATCH:
     case STEP_HOLD:
@@ -233,6 +234,7 @@ static enum err_code run_step(struct flight *flight, struct step_input *in, stru
     in->now_ms = engine_now(engine);
     in->random = env_random64(engine->env);
     in->owner = engine->incarnation;
+    in->arena = &flight->arena;
     if (in->lease_ms == 0)
         in->lease_ms = flight_lease_ms(flight->tool);
     return step(&flight->op, flight->tool, in, effects, err);

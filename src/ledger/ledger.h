@@ -126,6 +126,7 @@ struct ledger_list {
     const char *next; /* out: cursor for the next page, NULL at the end */
 };
 #define LEDGER_LIST_MAX 500
+    enum reason reason;                 /* REASON_NONE = any */
 
 /* Of one operation, oldest first, at most LEDGER_HISTORY_MAX newest ones. */
 #define LEDGER_HISTORY_MAX 1000

@@ -521,6 +521,7 @@ static enum err_code get_by_key(struct mem_ledger *ledger, struct ledger_request
 static bool list_wants(const struct ledger_list *list, const struct operation *op)
 {
     return (!list->states || (list->states & 1u << op->state)) &&
+           (list->reason == REASON_NONE || list->reason == op->reason) &&
            (!list->tenant || text_equal(list->tenant, op->tenant)) &&
            (!list->tool || text_equal(list->tool, op->tool)) && (!list->run || text_equal(list->run, op->run)) &&
            (!list->principal || text_equal(list->principal, op->principal));

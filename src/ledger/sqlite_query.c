@@ -102,6 +102,8 @@ static sqlite3_stmt *list_statement(struct store *store, const struct ledger_lis
         which = up ? SQL_LIST_RUN_UP : SQL_LIST_RUN_DOWN;
     else if (list->states == 1u << STATE_UNKNOWN_OUTCOME)
         which = up ? SQL_LIST_IN_DOUBT_UP : SQL_LIST_IN_DOUBT_DOWN;
+    else if (list->reason == REASON_AWAITING_APPROVAL)
+        which = up ? SQL_LIST_APPROVAL_UP : SQL_LIST_APPROVAL_DOWN;
     int64_t start;
     sqlite3_stmt *rows = store_prepare(store, which, err);
     if (!rows || list_start(store, list, &start, err))
@@ -128,6 +130,8 @@ static bool list_wants(struct store *store, const struct ledger_list *list, sqli
         if (state < 0 || !(list->states & 1u << state))
             return false;
     }
+    if (list->reason != REASON_NONE && sqlite3_column_int(row, 7) != store->names.number[NAME_REASON][list->reason])
+        return false;
     return column_is(row, 2, list->tenant) && column_is(row, 3, list->tool) && column_is(row, 4, list->principal);
 }
 

@@ -176,6 +176,8 @@ struct admitted bind_operation(struct store *store, sqlite3_stmt *statement, int
     put_int(&to, op->result_bytes);
     put_int(&to, op->result_dropped);
     put_int(&to, op->duplicate_seen);
+    put_str(&to, op->approval);
+    put_int(&to, op->ready_ms);
     if (plain.event) {
         put_name(&to, NAME_STATE, (int)op->state);
         put_name(&to, NAME_REASON, (int)admit->event.reason);
@@ -219,6 +221,8 @@ int bind_life(struct store *store, sqlite3_stmt *statement, const struct operati
     put_int(&to, op->result_bytes);
     put_int(&to, op->result_dropped);
     put_int(&to, op->duplicate_seen);
+    put_str(&to, op->approval);
+    put_int(&to, op->ready_ms);
     put_str(&to, op->result);
     put_str(&to, op->error);
     return to.column;
@@ -451,6 +455,8 @@ enum err_code row_operation(struct store *store, sqlite3_stmt *row, struct arena
     op->result_bytes = take_int(&from);
     op->result_dropped = take_bool(&from);
     op->duplicate_seen = take_bool(&from);
+    op->approval = take_str(&from);
+    op->ready_ms = take_int(&from);
     if (payload) {
         op->arguments = take_str(&from);
         op->result = take_str(&from);

@@ -7,8 +7,12 @@ static const char version_1[] =
 #include "schema_v1.h"
     ;
 
+static const char version_2[] =
+#include "schema_v2.h"
+    ;
+
 /* Step i brings a file from version i to i + 1. */
-static const char *const steps[STORE_SCHEMA_VERSION] = {version_1};
+static const char *const steps[STORE_SCHEMA_VERSION] = {version_1, version_2};
 
 /* ---- names ---- */
 

@@ -26,7 +26,7 @@ _Static_assert(PLACES_TRIED == 64, "HAS_ID looks as far as an insert goes");
     "wake_at_ms = ?, orphaned = ?, may_have_applied = ?, attempts = ?, lookups = ?, tries = ?, first_sent_ms = ?, "    \
     "last_sent_ms = ?, unknown_since_ms = ?, updated_ms = ?, completed_ms = ?, retries = ?, absent_count = ?, "        \
     "watch_next = ?, retain_until_ms = ?, http_status = ?, external_id = ?, result_bytes = ?, result_dropped = ?, "    \
-    "duplicate_seen = ?, result = ?, error = ? WHERE "
+    "duplicate_seen = ?, approval = ?, ready_ms = ?, result = ?, error = ? WHERE "
 
 static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
@@ -63,6 +63,10 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
                                "WHERE operation < ?1 ORDER BY operation DESC LIMIT ?2) ORDER BY n DESC",
     [SQL_LIST_IN_DOUBT_UP] = "SELECT " FULL_ROW " FROM operations WHERE n IN (SELECT operation FROM doubts "
                              "WHERE operation > ?1 ORDER BY operation LIMIT ?2) ORDER BY n",
+    [SQL_LIST_APPROVAL_DOWN] = "SELECT " FULL_ROW " FROM operations INDEXED BY operations_approval WHERE open = 1 AND "
+                               "approval IS NOT NULL AND n < ?1 ORDER BY n DESC LIMIT ?2",
+    [SQL_LIST_APPROVAL_UP] = "SELECT " FULL_ROW " FROM operations INDEXED BY operations_approval WHERE open = 1 AND "
+                             "approval IS NOT NULL AND n > ?1 ORDER BY n LIMIT ?2",
 
     [SQL_INSERT_OPERATION] =
         "INSERT INTO operations (n, id, tenant, tool, principal, run, open, state, reason, rev, owner, "
@@ -70,8 +74,9 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
         "key_source, canonical_version, key, policy_version, workflow, step, session, call, trace, repeat_of, "
         "distinct_from, previous, provider_key, created_ms, not_before_ms, may_have_applied, attempts, lookups, tries, "
         "first_sent_ms, last_sent_ms, unknown_since_ms, updated_ms, completed_ms, retries, absent_count, watch_next, "
-        "retain_until_ms, http_status, external_id, result_bytes, result_dropped, duplicate_seen, admitted_state, "
-        "admitted_reason, first_attempt, arguments, result, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+        "retain_until_ms, http_status, external_id, result_bytes, result_dropped, duplicate_seen, approval, ready_ms, "
+        "admitted_state, admitted_reason, first_attempt, arguments, result, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, "
+        "?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [SQL_UPDATE_OPERATION] = UPDATE_LIFE "n = ?",

@@ -11,7 +11,7 @@
 #include <sqlite3.h>
 
 #define STORE_APPLICATION_ID 0x6f6e6364 /* "oncd" */
-#define STORE_SCHEMA_VERSION 1
+#define STORE_SCHEMA_VERSION 2
 #define STORE_SMALL_BYTES    (16 << 20) /* files up to here are checked whole before they are used */
 #define STORE_CACHE_KIB      12288
 #define STORE_BUSY_MS        2000 /* how long another process may hold the write lock before a batch ends as unavailable */
@@ -67,6 +67,8 @@ enum statement {
     SQL_LIST_RUN_UP,
     SQL_LIST_IN_DOUBT_DOWN,
     SQL_LIST_IN_DOUBT_UP,
+    SQL_LIST_APPROVAL_DOWN,
+    SQL_LIST_APPROVAL_UP,
     /* operations, writing */
     SQL_INSERT_OPERATION,
     SQL_UPDATE_OPERATION,
@@ -200,7 +202,7 @@ enum err_code store_names_load(struct store *store, bool may_add, struct err *er
     "workflow, step, session, call, trace, repeat_of, distinct_from, previous, provider_key, created_ms, "             \
     "not_before_ms, may_have_applied, attempts, lookups, tries, first_sent_ms, last_sent_ms, unknown_since_ms, "       \
     "updated_ms, completed_ms, retries, absent_count, watch_next, retain_until_ms, http_status, external_id, "         \
-    "result_bytes, result_dropped, duplicate_seen"
+    "result_bytes, result_dropped, duplicate_seen, approval, ready_ms"
 #define OPERATION_PAYLOAD ", arguments, result, error"
 #define EVENT_COLUMNS     "at_ms, cause, from_state, to_state, reason, attempt, actor, note"
 #define ATTEMPT_COLUMNS                                                                                                \

@@ -142,7 +142,7 @@ static void a_newer_schema_is_refused(void **state)
     sql(world->path, "PRAGMA user_version = 99");
     assert_int_equal(try_open(world, (struct ledger_sqlite_options){0}, &err), ERR_INVALID);
     assert_has(err.text, "schema version 99");
-    sql(world->path, "PRAGMA user_version = 1");
+    sql(world->path, "PRAGMA user_version = 2");
     world_open(world);
 }
 
