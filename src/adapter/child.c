@@ -1,4 +1,4 @@
-/* Processes of servers. Not uv_spawn: between fork and exec the child has to say that it does not want to outlive us.
+/* Not uv_spawn: between fork and exec the child has to say that it does not want to outlive us.
  *
  *   session and process group of its own   a terminal's Ctrl-C does not reach it; it and its children are killed as one
  *   PR_SET_PDEATHSIG = SIGKILL             ends it with us, also after kill -9: what it was about to do must not happen
@@ -7,34 +7,40 @@
  * it) no descriptors but 0, 1, 2             those of the ledger and of clients stay ours
  *
  * A child's end is told by SIGCHLD; every child is looked at, since signals merge. */
-#include "adapter/mcp_parts.h"
+#include "adapter/child.h"
 
+#include "base/buf.h"
 #include "base/mem.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct mcp_children {
-    struct mcp_hub *hub;
-    uv_signal_t signal;
-    struct mcp_child *first;
+struct children {
+    uv_loop_t *loop;
+    uv_signal_t signal; /* started with the first child */
+    bool watching;
+    struct child *first;
+    void (*closed)(void *user);
+    void *user;
 };
 
 /* ---- the end of a child ---- */
 
-static bool has_ended(const struct mcp_child *child)
+static bool has_ended(const struct child *child)
 {
     siginfo_t info = {0};
     return waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child->pid;
 }
 
-static void child_remove(struct mcp_child *child)
+static void child_remove(struct child *child)
 {
     *child->at = child->next;
     if (child->next)
@@ -43,16 +49,16 @@ static void child_remove(struct mcp_child *child)
 
 static void on_signal(uv_signal_t *signal, int number)
 {
-    struct mcp_children *children = signal->data;
+    struct children *children = signal->data;
     (void)number;
-    struct mcp_child *child = children->first;
+    struct child *child = children->first;
     while (child) {
         if (!has_ended(child)) {
             child = child->next;
             continue;
         }
         int status = 0;
-        mcp_child_kill(child, SIGKILL); /* while its id is still taken: nobody else can be meant */
+        child_kill(child, SIGKILL); /* while its id is still taken: nobody else can be meant */
         waitpid(child->pid, &status, 0);
         child_remove(child);
         child->exited(child, status);
@@ -60,44 +66,53 @@ static void on_signal(uv_signal_t *signal, int number)
     }
 }
 
-void mcp_child_kill(const struct mcp_child *child, int signal)
+void child_kill(const struct child *child, int signal)
 {
     kill(-child->pid, signal);
 }
 
+struct children *children_new(uv_loop_t *loop)
+{
+    struct children *children = mem_zero(sizeof *children);
+    children->loop = loop;
+    children->signal.data = children;
+    return children;
+}
+
 static void on_signal_closed(uv_handle_t *handle)
 {
-    struct mcp_children *children = handle->data;
-    struct mcp_hub *hub = children->hub;
+    struct children *children = handle->data;
+    void (*closed)(void *user) = children->closed;
+    void *user = children->user;
     free(children);
-    mcp_hub_release(hub);
+    closed(user);
 }
 
-void mcp_children_close(struct mcp_hub *hub)
+void children_close(struct children *children, void (*closed)(void *user), void *user)
 {
-    if (!hub->children)
+    assert(!children->first);
+    children->closed = closed;
+    children->user = user;
+    if (children->signal.loop) {
+        uv_close((uv_handle_t *)&children->signal, on_signal_closed);
         return;
-    mcp_hub_hold(hub);
-    uv_close((uv_handle_t *)&hub->children->signal, on_signal_closed);
-    hub->children = NULL;
+    }
+    free(children);
+    closed(user);
 }
 
-static enum err_code watch_children(struct mcp_hub *hub, struct err *err)
+static enum err_code watch(struct children *children, struct err *err)
 {
-    if (hub->children)
+    if (children->watching)
         return ERR_NONE;
-    struct mcp_children *children = mem_zero(sizeof *children);
-    children->hub = hub;
-    children->signal.data = children;
-    if (uv_signal_init(hub->options.loop, &children->signal) != 0) {
-        free(children);
+    if (!children->signal.loop && uv_signal_init(children->loop, &children->signal) != 0) {
+        children->signal.loop = NULL;
         return err_set(err, ERR_IO, "the event loop does not take signals");
     }
-    hub->children = children;
-    if (uv_signal_start(&children->signal, on_signal, SIGCHLD) == 0)
-        return ERR_NONE;
-    mcp_children_close(hub);
-    return err_set(err, ERR_IO, "the end of processes cannot be watched");
+    if (uv_signal_start(&children->signal, on_signal, SIGCHLD) != 0)
+        return err_set(err, ERR_IO, "the end of processes cannot be watched");
+    children->watching = true;
+    return ERR_NONE;
 }
 
 /* ---- its beginning ---- */
@@ -112,9 +127,9 @@ static const char *path_of(char *const *env)
 }
 
 /* The program as the child's PATH has it, heap. */
-static enum err_code find_program(const struct mcp_provider *provider, char **out, struct err *err)
+static enum err_code find_program(const struct child_spec *spec, char **out, struct err *err)
 {
-    const char *name = provider->command[0], *at = path_of(provider->env);
+    const char *name = spec->argv[0], *at = path_of(spec->env);
     if (strchr(name, '/')) {
         *out = mem_copy_text(name);
         return ERR_NONE;
@@ -131,7 +146,7 @@ static enum err_code find_program(const struct mcp_provider *provider, char **ou
         buf_release(&path);
         at += n + (at[n] == ':');
     }
-    return err_set(err, ERR_NOT_FOUND, "%s is not in the PATH of the server's environment", name);
+    return err_set(err, ERR_NOT_FOUND, "%s is not in the PATH of its environment", name);
 }
 
 enum step { STEP_DIRECTORY, STEP_PROGRAM };
@@ -149,7 +164,7 @@ static void fail(int fd, enum step step)
 }
 
 /* After fork: nothing but system calls until exec. */
-static void run_child(const struct mcp_provider *provider, const char *program, int ends[3], int report, pid_t parent)
+static void run_child(const struct child_spec *spec, const char *program, int ends[3], int report, pid_t parent)
 {
     char *const none[] = {NULL};
     for (int signal_number = 1; signal_number < NSIG; signal_number++)
@@ -164,9 +179,9 @@ static void run_child(const struct mcp_provider *provider, const char *program, 
     for (int i = 0; i < 3; i++)
         dup2(ends[i], i);
     close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
-    if (provider->cwd && chdir(provider->cwd) != 0)
+    if (spec->cwd && chdir(spec->cwd) != 0)
         fail(report, STEP_DIRECTORY);
-    execve(program, provider->command, provider->env ? provider->env : none);
+    execve(program, spec->argv, spec->env ? spec->env : none);
     fail(report, STEP_PROGRAM);
 }
 
@@ -195,7 +210,7 @@ static bool pipe_above(int ends[2])
     return false;
 }
 
-static enum err_code await_exec(const struct mcp_provider *provider, const char *program, int report, pid_t pid,
+static enum err_code await_exec(const struct child_spec *spec, const char *program, int report, pid_t pid,
                                 struct err *err)
 {
     struct failure failure;
@@ -207,11 +222,11 @@ static enum err_code await_exec(const struct mcp_provider *provider, const char 
     waitpid(pid, NULL, 0);
     errno = failure.error;
     if (failure.step == STEP_DIRECTORY)
-        return err_set(err, ERR_IO, "cwd %s: %m", provider->cwd);
+        return err_set(err, ERR_IO, "cwd %s: %m", spec->cwd);
     return err_set(err, ERR_IO, "%s cannot be started: %m", program);
 }
 
-static pid_t fork_child(const struct mcp_provider *provider, const char *program, int ends[3], int report)
+static pid_t fork_child(const struct child_spec *spec, const char *program, int ends[3], int report)
 {
     sigset_t all, former;
     pid_t parent = getpid();
@@ -219,32 +234,32 @@ static pid_t fork_child(const struct mcp_provider *provider, const char *program
     pthread_sigmask(SIG_SETMASK, &all, &former); /* our handlers must not run in the child */
     pid_t pid = fork();
     if (pid == 0)
-        run_child(provider, program, ends, report, parent);
+        run_child(spec, program, ends, report, parent);
     pthread_sigmask(SIG_SETMASK, &former, NULL);
     return pid;
 }
 
-enum err_code mcp_child_start(struct mcp_hub *hub, struct mcp_child *child, const struct mcp_provider *provider,
-                              int pipes[3], struct err *err)
+enum err_code child_start(struct children *children, struct child *child, const struct child_spec *spec, int pipes[3],
+                          struct err *err)
 {
     /* stdin, stdout, stderr, report: reading and writing end */
     int ends[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
     char *program = NULL;
-    enum err_code code = watch_children(hub, err);
+    enum err_code code = watch(children, err);
     if (!code)
-        code = find_program(provider, &program, err);
+        code = find_program(spec, &program, err);
     for (int i = 0; i < 4 && !code; i++) {
         if (!pipe_above(ends + 2 * i))
-            code = err_set(err, ERR_IO, "no pipe to the server: %m");
+            code = err_set(err, ERR_IO, "no pipe to the process: %m");
     }
     if (!code) {
-        child->pid = fork_child(provider, program, (int[3]){ends[0], ends[3], ends[5]}, ends[7]);
+        child->pid = fork_child(spec, program, (int[3]){ends[0], ends[3], ends[5]}, ends[7]);
         if (child->pid < 0)
-            code = err_set(err, ERR_IO, "no process for the server: %m");
+            code = err_set(err, ERR_IO, "no process can be made: %m");
     }
     close_all(&ends[7], 1);
     if (!code)
-        code = await_exec(provider, program, ends[6], child->pid, err);
+        code = await_exec(spec, program, ends[6], child->pid, err);
     free(program);
     if (code) {
         close_all(ends, 8);
@@ -255,10 +270,10 @@ enum err_code mcp_child_start(struct mcp_hub *hub, struct mcp_child *child, cons
     pipes[2] = ends[4];
     ends[1] = ends[2] = ends[4] = -1;
     close_all(ends, 8);
-    child->next = hub->children->first;
-    child->at = &hub->children->first;
+    child->next = children->first;
+    child->at = &children->first;
     if (child->next)
         child->next->at = &child->next;
-    hub->children->first = child;
+    children->first = child;
     return ERR_NONE;
 }

@@ -1,4 +1,5 @@
 /* The hub: which servers there are, and the end of all of them. */
+#include "adapter/child.h"
 #include "adapter/mcp_parts.h"
 
 #include "base/mem.h"
@@ -86,6 +87,21 @@ void mcp_hub_hold(struct mcp_hub *hub)
     hub->holds++;
 }
 
+static void on_children_closed(void *user)
+{
+    mcp_hub_release(user);
+}
+
+static void close_children(struct mcp_hub *hub)
+{
+    struct children *children = hub->children;
+    hub->children = NULL;
+    if (!children)
+        return;
+    hub->holds++;
+    children_close(children, on_children_closed, hub);
+}
+
 void mcp_hub_release(struct mcp_hub *hub)
 {
     if (--hub->holds > 0)
@@ -94,7 +110,7 @@ void mcp_hub_release(struct mcp_hub *hub)
         hub->clients_closed = true;
         hub->holds++;
         mcp_http_client_close(hub);
-        mcp_children_close(hub);
+        close_children(hub);
         mcp_hub_release(hub);
         return;
     }

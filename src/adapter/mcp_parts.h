@@ -99,7 +99,7 @@ struct mcp_hub {
     struct mcp_deferred *deferred, **deferred_end;
     uv_timer_t timer;                             /* runs deferred */
     struct mcp_http_client *http;                 /* mcp_http.c's; NULL until needed */
-    struct mcp_children *children;                /* mcp_stdio.c's; NULL until needed */
+    struct children *children;                    /* mcp_stdio.c's; NULL until needed */
     struct arena arena;                           /* of the next two */
     const struct json *can_nothing, *client_info; /* {} and onced's own */
     struct mcp_attempt *asking;                   /* mcp_call.c's: attempts that wait for answers of people */
@@ -127,22 +127,6 @@ extern const struct adapter_ops mcp_adapter_ops;
 void mcp_attempts_close(struct mcp_hub *hub);
 /* mcp_http.c: called once all connections are closed; whatever still has handles holds the hub. http may be NULL. */
 void mcp_http_client_close(struct mcp_hub *hub);
-/* mcp_child.c: the same. */
-void mcp_children_close(struct mcp_hub *hub);
-
-/* ---- processes (mcp_child.c) ---- */
-
-struct mcp_child {
-    pid_t pid; /* and process group, and session */
-    /* Called once; what was left of its process group was killed. status as wait(2) gives it. */
-    void (*exited)(struct mcp_child *child, int status);
-    struct mcp_child *next, **at;
-};
-/* Starts the provider's command in a session of its own. pipes: our ends of its stdin, stdout and stderr, to be closed
- * by the caller. The child dies with the thread that started it (SIGKILL, PR_SET_PDEATHSIG). */
-enum err_code mcp_child_start(struct mcp_hub *hub, struct mcp_child *child, const struct mcp_provider *provider,
-                              int pipes[3], struct err *err);
-void mcp_child_kill(const struct mcp_child *child, int signal); /* its whole process group */
 /* mcp_http.c: whether the x-mcp-header members of a tool as listed hold (facts 1.7); else the tool is left out. */
 bool mcp_http_tool_valid(const struct json *tool, struct err *err);
 

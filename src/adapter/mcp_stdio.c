@@ -3,8 +3,8 @@
  *   end       the process's or its stdout's, whatever comes first; what is left of its output is read for a moment
  *             longer, for an answer that it wrote before it ended
  *   closing   end of stdin ── MCP_CLOSE_TERM_MS ──► SIGTERM ── MCP_CLOSE_KILL_MS ──► SIGKILL, its whole group */
+#include "adapter/child.h"
 #include "adapter/mcp_parts.h"
-
 #include "base/lines.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -27,7 +27,7 @@ struct mcp_stdio {
     struct mcp_hub *hub;
     struct mcp_provider *provider; /* a reference */
     char *name;
-    struct mcp_child child;
+    struct child child;
     uv_pipe_t in, out, err;
     uv_timer_t timer;
     unsigned open_handles;
@@ -127,7 +127,7 @@ static void ending(struct mcp_stdio *stdio)
     }
 }
 
-static void on_exited(struct mcp_child *child, int status)
+static void on_exited(struct child *child, int status)
 {
     struct mcp_stdio *stdio = (struct mcp_stdio *)((char *)child - offsetof(struct mcp_stdio, child));
     stdio->exited = true;
@@ -138,7 +138,7 @@ static void on_exited(struct mcp_child *child, int status)
 static void on_overdue(uv_timer_t *timer)
 {
     struct mcp_stdio *stdio = timer->data;
-    mcp_child_kill(&stdio->child, stdio->terminated ? SIGKILL : SIGTERM);
+    child_kill(&stdio->child, stdio->terminated ? SIGKILL : SIGTERM);
     if (!stdio->terminated)
         uv_timer_start(&stdio->timer, on_overdue, (uint64_t)stdio->hub->pace.kill_ms, 0);
     stdio->terminated = true;
@@ -299,8 +299,12 @@ struct mcp_transport *mcp_stdio_open(struct mcp_connection *connection, struct e
 {
     struct mcp_stdio *stdio = mem_zero(sizeof *stdio);
     int pipes[3];
+    const struct mcp_provider *provider = connection->server->provider;
+    const struct child_spec spec = {.argv = provider->command, .env = provider->env, .cwd = provider->cwd};
     stdio->hub = connection->hub;
-    if (mcp_child_start(stdio->hub, &stdio->child, connection->server->provider, pipes, err) != ERR_NONE) {
+    if (!stdio->hub->children)
+        stdio->hub->children = children_new(stdio->hub->options.loop);
+    if (child_start(stdio->hub->children, &stdio->child, &spec, pipes, err) != ERR_NONE) {
         free(stdio);
         return NULL;
     }
