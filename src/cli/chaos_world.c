@@ -23,6 +23,7 @@ struct track {
     bool sent_again;              /* in doubt: a re-send was answered with success, a look-up is counting the effects */
     enum chaos_doubt how;         /* the last doubt ended */
     bool missed;                  /* counted as a missed repeat */
+    struct track *repeats;        /* what its repeat_of names, or NULL */
     unsigned sent;                /* call requests */
     int64_t sent_ms, answered_ms; /* of the last one; 0 = not */
 };
@@ -65,6 +66,7 @@ static struct track *new_track(struct collector *collector, const struct sim_cha
     track->intent = seen->intent <= collector->intent_count ? seen->intent : 0;
     track->kpi = kpi_of(collector, seen->op->tool);
     track->how = DOUBT_OPEN;
+    track->repeats = seen->op->repeat_of ? map_get(&collector->by_id, seen->op->repeat_of) : NULL;
     struct intent_track *intent = &collector->intents[track->intent];
     track->next_of_intent = intent->newest;
     intent->newest = track;
@@ -208,12 +210,22 @@ static bool had_another(const struct track *track)
     return false;
 }
 
+/* It does that intent's effect once more on purpose. Without a key nothing tells a plain call of the intent from one of
+ * its repetition: it joins the newest of them. */
+static bool repeats_intent(const struct track *track, uint32_t intent)
+{
+    for (const struct track *named = track->repeats; named; named = named->repeats)
+        if (named->intent == intent)
+            return true;
+    return false;
+}
+
 static void count_dedupe(struct collector *collector, const struct sim_reply_seen *seen, struct track *track,
                          struct chaos_kpi *kpi)
 {
     const struct intent_track *intent = &collector->intents[seen->intent <= collector->intent_count ? seen->intent : 0];
     kpi->answers++;
-    if (seen->of_intent && seen->of_intent != seen->intent) {
+    if (seen->of_intent && seen->of_intent != seen->intent && !repeats_intent(track, seen->intent)) {
         kpi->false_dedupe++;
         return;
     }

@@ -81,6 +81,12 @@ def tool(report, name):
 
 # ---- the guarantee ----
 
+def test_answers_with_a_repetition_on_purpose_are_no_false_dedupe():
+    """Without a key a plain call joins the newest operation of the same arguments: here one that repeat_of had opened."""
+    report = judge(ROOT / "examples" / "mail.yaml", "--seed", 16, "--operations", 300)
+    assert report["total"]["false_dedupe"]["count"] == 0
+
+
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_examples_make_no_duplicates_within_their_contracts(file):
     report = judge(file, "--operations", OPERATIONS)
