@@ -289,6 +289,7 @@ static bool apply_prefer(struct str header, int64_t member_ms, struct engine_cal
 {
     struct preferences prefer = {0};
     call->wait_ms = member_ms;
+    call->waits_for_people = member_ms > 0;
     if (!header.p)
         return true;
     if (!read_prefer(header, &prefer, problem))
@@ -297,7 +298,7 @@ static bool apply_prefer(struct str header, int64_t member_ms, struct engine_cal
         return body_refuse(problem, PROBLEM_MALFORMED, "/wait_ms",
                            "the header Prefer: wait and the member \"wait_ms\" differ");
     if (prefer.has_wait)
-        call->wait_ms = prefer.wait_ms;
+        call->wait_ms = prefer.wait_ms, call->waits_for_people = prefer.wait_ms > 0;
     /* With a wait as well, the answer comes at once only after that time (RFC 7240, 4.3). */
     call->async = prefer.async && call->wait_ms <= 0;
     return true;

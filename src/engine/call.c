@@ -1,6 +1,7 @@
 /* From a call to its verdict: identity, admission, and what each verdict means for the caller. */
 #include "engine/internal.h"
 
+#include "adapter/jq.h"
 #include "base/log.h"
 #include "base/mark.h"
 #include "base/mem.h"
@@ -40,6 +41,16 @@ static void plan_for_later(struct operation *op)
     op->wake_at_ms = op->not_before_ms;
 }
 
+static void plan_for_approval(struct flight *flight, int64_t now)
+{
+    struct operation *op = &flight->op;
+    const struct approval_policy *policy = &flight->tool->approval;
+    op->state = STATE_PLANNED;
+    op->reason = REASON_AWAITING_APPROVAL;
+    op->approval = approval_request(&flight->arena, policy, now);
+    op->wake_at_ms = now + policy->expires_ms;
+}
+
 static void lease(struct flight *flight, int64_t now, int64_t ms)
 {
     flight->op.owner = flight->engine->incarnation;
@@ -54,6 +65,10 @@ static void plan_first_state(struct flight *flight, int64_t now)
     struct operation *op = &flight->op;
     const struct provider *provider = flight->tool->provider;
     int64_t until = now + HOLD_MS;
+    if (flight->asks_approval) {
+        plan_for_approval(flight, now);
+        return;
+    }
     if (op->not_before_ms > now) {
         plan_for_later(op);
         return;
@@ -115,6 +130,12 @@ static void tell(struct waiter *waiter, struct flight *flight, enum reply_kind k
     waiter_reply(waiter, &reply);
 }
 
+/* Nobody knows how long people take: only callers that said how long they wait are kept waiting for them. */
+static bool answered_at_once(const struct waiter *waiter, const struct operation *op)
+{
+    return waiter->async || (op->reason == REASON_AWAITING_APPROVAL && !waiter->waits_for_people);
+}
+
 static void begin(struct flight *flight, struct waiter *waiter)
 {
     struct engine *engine = flight->engine;
@@ -128,7 +149,7 @@ static void begin(struct flight *flight, struct waiter *waiter)
     if (!waiter->reply) { /* the caller left while the ledger decided */
         waiter_attach(waiter, &flight->durable);
         engine_caller_left(engine, waiter);
-    } else if (waiter->async) {
+    } else if (answered_at_once(waiter, &flight->durable)) {
         struct engine_reply reply = {
             .kind = REPLY_OPERATION, .op = &flight->durable, .tool = flight->tool, .err = &no_error};
         waiter_reply(waiter, &reply);
@@ -155,7 +176,7 @@ static void join(struct flight *flight, struct waiter *waiter)
     waiter->other_arguments = flight->request.admit.result.other_arguments;
     if (!waiter->reply) {
         waiter_free(waiter);
-    } else if (waiter->async || waiter->wait_ms == 0 || operation_settled(existing) || flight->engine->stopping) {
+    } else if (answered_at_once(waiter, existing) || waiter->wait_ms == 0 || operation_settled(existing) || flight->engine->stopping) {
         tell(waiter, flight, REPLY_OPERATION, NULL);
     } else {
         waiter_attach(waiter, existing);
@@ -226,6 +247,15 @@ static const char *plan_verdict(enum verdict verdict)
     return verdict == VERDICT_NEW ? "execute" : verdict_name(verdict);
 }
 
+static void write_plan_approval(const struct flight *flight, struct json_out *out)
+{
+    const struct approval_policy *policy = &flight->tool->approval;
+    json_out_object(out);
+    json_out_member_int(out, "needed", policy->approvers);
+    json_out_member_int(out, "expires_in_ms", policy->expires_ms);
+    json_out_end_object(out);
+}
+
 static void write_plan(struct flight *flight, struct json_out *out)
 {
     struct operation *op = &flight->op;
@@ -244,6 +274,8 @@ static void write_plan(struct flight *flight, struct json_out *out)
     json_out_member_text(out, "class", tool_class_name(flight->tool->class));
     json_out_name(out, "approvals");
     json_out_array(out);
+    if (flight->asks_approval && result->verdict == VERDICT_NEW)
+        write_plan_approval(flight, out);
     json_out_end_array(out);
     json_out_name(out, "operation");
     if (existing) {
@@ -322,6 +354,25 @@ static bool request_can_be_built(struct flight *flight, struct err *err)
     return adapter->ops->check(adapter, &call, err) == ERR_NONE;
 }
 
+/* A condition that cannot be judged holds: people are asked. */
+static bool approval_wanted(const struct flight *flight)
+{
+    const struct tool *tool = flight->tool;
+    const struct approval_policy *policy = &tool->approval;
+    struct err err = {0};
+    bool yes = true;
+    if (flight->op.repeat_of && tool->repeat == REPEAT_WITH_APPROVAL)
+        return true;
+    if (!policy->required || !policy->condition)
+        return policy->required;
+    if (jq_program_test((struct jq_program *)policy->condition, flight->arguments, &yes, &err)) {
+        log_message(LOG_WARN, "approval", "%s: the condition of %s can not be judged, so that people are asked: %s",
+                    flight->op.id, tool->name, err.text);
+        return true;
+    }
+    return yes;
+}
+
 static void refuse(struct flight *flight, engine_reply_fn *reply, void *user, const struct identity_error *why,
                    const struct err *err)
 {
@@ -392,6 +443,7 @@ static void submit_admission(struct flight *flight, const struct engine_call *re
         admit->admission.distinct_from[i] = arena_copy_text(&flight->arena, admit->admission.distinct_from[i]);
     waiter->admitting = flight;
     waiter->async = request->async;
+    waiter->waits_for_people = request->waits_for_people;
     flight->callers.first = waiter;
     flight->phase = PHASE_ADMIT;
     flight->request.command = LEDGER_ADMIT;
@@ -454,6 +506,7 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
         return waiter;
     }
     own_call_texts(flight);
+    flight->asks_approval = approval_wanted(flight);
     op->created_ms = op->updated_ms = engine_now(engine);
     op->rev = 1;
     if (request->dry_run)

@@ -1,4 +1,7 @@
-/* People's decisions (design 7.4): load the row, check the version that they looked at, step, commit, answer. */
+/* People's decisions (design 7.4, 8): load the row, check the version that they looked at, step, commit, answer.
+ *
+ * Approvals are answered whatever comes between: who loses the compare-and-set looks again, and is told then which
+ * decision stands. */
 #include "engine/internal.h"
 
 #include "base/mark.h"
@@ -7,6 +10,8 @@
 
 static const struct err no_error;
 
+#define LOOKS_MAX 32 /* at a row that others keep moving */
+
 struct decision {
     struct ledger_request request;
     struct arena arena;
@@ -14,6 +19,7 @@ struct decision {
     struct engine_decision what; /* texts in the arena */
     engine_reply_fn *reply;
     void *user;
+    unsigned looks;
 };
 
 static void answer(struct decision *decision, enum reply_kind kind, const struct operation *op, const struct err *err)
@@ -77,6 +83,12 @@ static struct step_input input_of(const struct decision *decision)
     case DECISION_RESOLVE: in.kind = STEP_RESOLVE; break;
     case DECISION_RETRY: in.kind = STEP_RETRY; break;
     case DECISION_CANCEL: in.kind = STEP_CANCEL; break;
+    case DECISION_APPROVE:
+    case DECISION_DENY:
+        in.kind = STEP_APPROVAL;
+        in.approve = what->kind == DECISION_APPROVE;
+        in.via = what->via;
+        break;
     }
     return in;
 }
@@ -90,20 +102,124 @@ static void move_text(struct flight *flight, struct step_input *in)
     in->finding.result = arena_str(arena, in->finding.result);
 }
 
-static void decide_on(struct decision *decision, struct flight *flight)
+/* False: refused and answered. */
+static bool decide_on(struct decision *decision, struct flight *flight, engine_reply_fn *decided, void *user)
 {
     struct step_input in = input_of(decision);
     struct err err = {0};
     MARK(decision_loaded);
     move_text(flight, &in);
-    flight->decided = decision->reply;
-    flight->decided_user = decision->user;
+    flight->decided = decided;
+    flight->decided_user = user;
     if (flight_step(flight, &in, AFTER_GO_ON, &err) == ERR_NONE)
-        return;
+        return true;
     flight->decided = NULL;
     answer(decision, REPLY_IMPOSSIBLE, &flight->durable, &err);
     flight_free(flight);
+    return false;
 }
+
+/* ---- approvals ---- */
+
+static void look(struct decision *decision);
+
+static bool is_approval(const struct decision *decision)
+{
+    return decision->what.kind == DECISION_APPROVE || decision->what.kind == DECISION_DENY;
+}
+
+/* False: looked at so often that the person is told to try again. */
+static bool look_again(struct decision *decision)
+{
+    if (++decision->looks >= LOOKS_MAX)
+        return false;
+    look(decision);
+    return true;
+}
+
+/* The commit is done, or was lost to somebody else's. */
+static void approval_committed(void *user, const struct engine_reply *reply)
+{
+    struct decision *decision = user;
+    const struct operation *op = reply->op;
+    struct approval approval;
+    struct err err = {0};
+    if (reply->kind == REPLY_STALE && look_again(decision))
+        return;
+    bool counted = reply->kind == REPLY_OPERATION &&
+                   approval_read(&decision->arena, op->approval, &approval, NULL) == ERR_NONE &&
+                   approval_by(&approval, decision->what.actor);
+    if (reply->kind == REPLY_STALE) {
+        err_set(&err, ERR_CONFLICT, "others keep changing the operation: look again");
+        answer(decision, REPLY_IMPOSSIBLE, op, &err);
+    } else if (reply->kind != REPLY_OPERATION || counted) {
+        decision->reply(decision->user, reply);
+    } else if (op->state == STATE_PLANNED) {
+        err_set(
+            &err, ERR_STALE,
+            "the tool's approval policy or its request has changed since: look at what would be done now, and decide "
+            "again");
+        answer(decision, REPLY_STALE, op, &err);
+    } else {
+        err_set(&err, ERR_CONFLICT,
+                "the time to decide is over, nothing was done: the same call, made again, asks for approval anew");
+        answer(decision, REPLY_IMPOSSIBLE, op, &err);
+    }
+    release(decision);
+}
+
+/* Whether what is there answers the decision already. */
+static bool approval_answered(struct decision *decision, const struct operation *op)
+{
+    const struct engine_decision *what = &decision->what;
+    struct approval approval;
+    struct err err = {0};
+    if (!op->approval.p || text_equal(what->actor, op->principal))
+        return false; /* step() has the words */
+    if (approval_read(&decision->arena, op->approval, &approval, &err)) {
+        answer(decision, REPLY_IMPOSSIBLE, op, &err);
+        return true;
+    }
+    if (approval_stands(&approval, what->actor)) {
+        struct engine_reply reply = {.kind = REPLY_OPERATION, .op = op, .replayed = true, .err = &no_error};
+        reply.tool = registry_find(decision->engine->registry, str_of(op->tool));
+        decision->reply(decision->user, &reply);
+        return true;
+    }
+    if (op->state == STATE_PLANNED)
+        return false;
+    err_set(&err, ERR_CONFLICT, "nobody's decision is wanted any more: the operation is %s%s%s", state_name(op->state),
+            op->reason ? ", " : "", reason_name(op->reason));
+    answer(decision, REPLY_IMPOSSIBLE, op, &err);
+    return true;
+}
+
+/* True: goes on, and releases the decision when it is answered. */
+static bool approval_loaded(struct decision *decision, const struct operation *op)
+{
+    struct engine *engine = decision->engine;
+    const struct engine_decision *what = &decision->what;
+    struct err err = {0};
+    if (approval_answered(decision, op))
+        return false;
+    if (what->rev != 0 && what->rev != op->rev) {
+        err_set(&err, ERR_STALE, "you looked at version %lld, it is at version %lld now: look again",
+                (long long)what->rev, (long long)op->rev);
+        answer(decision, REPLY_STALE, op, &err);
+        return false;
+    }
+    if (map_get(&engine->flights, op->id)) { /* another one's decision is being written, or time has come */
+        if (look_again(decision))
+            return true;
+        err_set(&err, ERR_CONFLICT, "the operation is being changed: look again");
+        answer(decision, REPLY_IMPOSSIBLE, op, &err);
+        return false;
+    }
+    struct flight *flight = flight_from(engine, op, text_equal(op->owner, engine->incarnation));
+    return decide_on(decision, flight, approval_committed, decision);
+}
+
+/* ---- the rest ---- */
 
 static bool closed_for_good(const struct operation *op)
 {
@@ -137,7 +253,7 @@ static void decide_loaded(struct decision *decision, const struct operation *op)
     } else {
         flight = flight_from(engine, op, text_equal(op->owner, engine->incarnation));
     }
-    decide_on(decision, flight);
+    decide_on(decision, flight, decision->reply, decision->user);
 }
 
 static void loaded(struct ledger_request *request)
@@ -151,9 +267,25 @@ static void loaded(struct ledger_request *request)
     else if (!request->get.op) {
         struct engine_reply reply = {.kind = REPLY_EXPIRED, .tombstone = request->get.tombstone, .err = &no_error};
         decision->reply(decision->user, &reply);
-    } else
+    } else if (is_approval(decision)) {
+        if (approval_loaded(decision, request->get.op))
+            return;
+    } else {
         decide_loaded(decision, request->get.op);
+    }
     release(decision);
+}
+
+static void look(struct decision *decision)
+{
+    struct ledger_request *request = &decision->request;
+    request->command = LEDGER_GET;
+    request->get = (struct ledger_get){.tenant = decision->what.tenant, .operation = decision->what.operation};
+    request->code = ERR_NONE;
+    err_clear(&request->err);
+    request->done = loaded;
+    request->user = decision;
+    engine_submit(decision->engine, request);
 }
 
 void engine_decide(struct engine *engine, const struct engine_decision *what, engine_reply_fn *reply, void *user)
@@ -177,12 +309,7 @@ void engine_decide(struct engine *engine, const struct engine_decision *what, en
     decision->what.note = arena_copy_text(&arena, what->note);
     decision->reply = reply;
     decision->user = user;
-    decision->request.command = LEDGER_GET;
-    decision->request.get.tenant = decision->what.tenant;
-    decision->request.get.operation = decision->what.operation;
-    decision->request.done = loaded;
-    decision->request.user = decision;
     decision->arena = arena;
     decision->request.arena = &decision->arena;
-    engine_submit(engine, &decision->request);
+    look(decision);
 }

@@ -96,6 +96,7 @@ struct engine_call {
     bool async;       /* answer after admission: 202 */
     bool dry_run;
     int64_t wait_ms;              /* < 0: the tool's default */
+    bool waits_for_people;        /* also while people decide; else a call that needs approval is answered at once */
     struct adapter_origin origin; /* handed to the adapter with the first attempt */
 };
 
@@ -131,7 +132,7 @@ void engine_delivered(struct engine *engine, const struct operation *op);
 /* ---- people's decisions ---- */
 
 struct engine_decision {
-    enum step_kind_decision { DECISION_RESOLVE, DECISION_RETRY, DECISION_CANCEL } kind;
+    enum step_kind_decision { DECISION_RESOLVE, DECISION_RETRY, DECISION_CANCEL, DECISION_APPROVE, DECISION_DENY } kind;
     const char *tenant; /* NULL = any */
     const char *operation;
     int64_t rev; /* version that the person looked at; 0 = not given (refused for RESOLVE) */
@@ -139,10 +140,13 @@ struct engine_decision {
     const char *external_id;  /* may be NULL */
     struct str result;        /* JSON text that the operator states as result; absent = none */
     const char *actor, *note; /* who and why; note is required for RESOLVE */
+    enum approval_via via;    /* APPROVE, DENY */
 };
 
-/* Reply: REPLY_OPERATION with the new state, NOT_FOUND, STALE, IMPOSSIBLE, UNAVAILABLE. Retry of failed_permanent or
- * rejected opens the next version of the key with the same arguments and replies with that operation. Borrowed until
+/* Reply: REPLY_OPERATION with the new state, NOT_FOUND, STALE, IMPOSSIBLE (with ERR_DENIED: this person may not),
+ * UNAVAILABLE. Retry of failed_permanent or rejected opens the next version of the key with the same arguments and
+ * replies with that operation. A person's second APPROVE or DENY, or one after the matter was settled, is answered with
+ * the operation as it is now and `replayed`; its record tells which decision stands (approval_stands). Borrowed until
  * the reply. */
 void engine_decide(struct engine *engine, const struct engine_decision *decision, engine_reply_fn *reply, void *user);
 

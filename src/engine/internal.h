@@ -44,7 +44,8 @@ struct waiter {
     void *user;
     int64_t wait_ms;
     bool replayed, other_arguments, async;
-    bool opened; /* its call opened the operation */
+    bool waits_for_people; /* as engine_call has it */
+    bool opened;           /* its call opened the operation */
     bool away;   /* engine_caller_away */
 };
 
@@ -88,6 +89,7 @@ struct flight {
     struct attempt attempt;                          /* the one on the wire or about to be */
     struct attempt rows[LEDGER_CHANGE_ATTEMPTS_MAX]; /* to be written with the next commit */
     size_t row_count;
+    bool asks_approval;           /* admission: people are to be asked first (design 8) */
     struct adapter_origin origin; /* of the caller that opened it; gone after a restart */
     struct str progress;          /* of a look-up over pages */
     int64_t lookup_began_ms;      /* when the first page was asked for */
