@@ -178,8 +178,7 @@ static void set_error(struct judge *j, const char *text)
         j->answer->detail = text;
 }
 
-/* A string from bytes that need not be UTF-8: what is not becomes U+FFFD. */
-static void add_lossy(struct buf *out, struct str bytes)
+void http_add_lossy(struct buf *out, struct str bytes)
 {
     const unsigned char *p = (const unsigned char *)bytes.p, *end = p + bytes.n;
     while (p < end) {
@@ -207,7 +206,7 @@ static const struct json *wrap_text(struct judge *j)
 {
     struct buf text;
     buf_init(&text, 0);
-    add_lossy(&text, j->reply->body);
+    http_add_lossy(&text, j->reply->body);
     struct json *object = json_object(j->arena);
     json_set(j->arena, object, STR("text"), json_string(arena_str(j->arena, buf_str(&text))));
     buf_release(&text);

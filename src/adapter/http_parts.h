@@ -305,6 +305,8 @@ const char *http_mismatch_text(struct arena *arena, const struct http_expected *
 /* Takes a value out of an answer. *out is NULL when nothing is configured; ERR_INVALID when it is not there. */
 enum err_code http_extract_run(const struct http_extract *extract, const struct json *value, struct arena *arena,
                                const struct json **out, struct err *err);
+/* A string from bytes that need not be UTF-8: what is not becomes U+FFFD. */
+void http_add_lossy(struct buf *out, struct str bytes);
 /* As an id: text or number, not empty. NULL otherwise. */
 const char *http_id_text(struct arena *arena, const struct json *value);
 /* Not within the limits or not JSON: NULL. */

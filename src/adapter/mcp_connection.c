@@ -43,7 +43,7 @@ static void count_garbage(struct mcp_connection *connection, const char *what, s
     if (!log_begin(LOG_DEBUG, "mcp_message_ignored"))
         return;
     buf_init(&begin, 80);
-    mcp_mask(connection->server->provider, text, &begin);
+    secrets_mask(&connection->server->provider->secrets, text, &begin);
     log_text("server", connection->server->name);
     log_text("reason", what);
     log_text("begin", begin.p);

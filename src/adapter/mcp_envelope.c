@@ -85,37 +85,3 @@ enum err_code mcp_envelope_params(struct arena *arena, struct str params, const 
         json_remove(tree, STR("_meta"));
     return ERR_NONE;
 }
-
-#define SECRET_LINE_BYTES_MIN 6 /* shorter lines of a secret would mask ordinary words */
-
-/* Bytes of the longest secret that rest begins with. Of a secret with several lines each stands for itself: what is
- * masked comes line by line. */
-static size_t secret_at(const struct mcp_provider *provider, struct str rest)
-{
-    size_t longest = 0;
-    for (char *const *secret = provider->secrets; secret && *secret; secret++) {
-        bool lines = strchr(*secret, '\n') != NULL;
-        for (const char *at = *secret; *at;) {
-            size_t n = strcspn(at, "\r\n");
-            bool long_enough = !lines || n >= SECRET_LINE_BYTES_MIN;
-            if (long_enough && n > longest && n <= rest.n && memcmp(rest.p, at, n) == 0)
-                longest = n;
-            at += n + strspn(at + n, "\r\n");
-        }
-    }
-    return longest;
-}
-
-void mcp_mask(const struct mcp_provider *provider, struct str text, struct buf *out)
-{
-    for (size_t i = 0; i < text.n && !out->over;) {
-        size_t secret = secret_at(provider, (struct str){text.p + i, text.n - i});
-        if (secret > 0) {
-            buf_add_text(out, "***");
-            i += secret;
-            continue;
-        }
-        char c = text.p[i++];
-        buf_add_char(out, (unsigned char)c < ' ' || c == 127 ? ' ' : c);
-    }
-}

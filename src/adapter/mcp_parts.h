@@ -61,9 +61,6 @@ struct mcp_envelope {
 enum err_code mcp_envelope_params(struct arena *arena, struct str params, const struct mcp_envelope *envelope,
                                   struct json **out, char **token, struct err *err);
 
-/* text with the provider's secrets as "***", control characters as spaces, cut to what fits. */
-void mcp_mask(const struct mcp_provider *provider, struct str text, struct buf *out);
-
 /* ---- hub (mcp_hub.c) ---- */
 
 struct mcp_connection;

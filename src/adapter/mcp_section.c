@@ -48,7 +48,7 @@ void mcp_provider_unref(struct mcp_provider *provider)
     free(provider->key_argument);
     http_statuses_release(&provider->no_effect);
     http_statuses_release(&provider->not_processed);
-    list_free(provider->secrets);
+    secrets_release(&provider->secrets);
     free((char *)provider->identity.p);
     free(provider);
 }
@@ -64,36 +64,6 @@ struct str mcp_provider_identity(const struct mcp_provider *provider)
 }
 
 /* ---- texts ---- */
-
-#define SECRET_BYTES_MIN 6 /* shorter ones would mask ordinary words */
-
-static void keep_secret(struct mcp_provider *provider, char *value)
-{
-    size_t count = 0;
-    if (strlen(value) < SECRET_BYTES_MIN) {
-        free(value);
-        return;
-    }
-    while (provider->secrets && provider->secrets[count])
-        count++;
-    provider->secrets = mem_grow(provider->secrets, (count + 2) * sizeof *provider->secrets);
-    provider->secrets[count] = value;
-    provider->secrets[count + 1] = NULL;
-}
-
-/* text was expanded before: its references hold. */
-static void keep_secrets(struct mcp_provider *provider, const char *text)
-{
-    for (const char *at = text; (at = strstr(at, "${"));) {
-        const char *end = strchr(at, '}');
-        char *reference = mem_copy_bytes(at, (size_t)(end - at) + 1), *value = NULL;
-        bool secret;
-        if (http_secret_expand(reference, &value, &secret, NULL) == ERR_NONE)
-            keep_secret(provider, value);
-        free(reference);
-        at = end + 1;
-    }
-}
 
 /* A text with its secrets in place, heap. NULL after reporting. */
 static char *expand(struct mcp_provider *provider, const struct json *value, const char *pointer,
@@ -114,7 +84,7 @@ static char *expand(struct mcp_provider *provider, const struct json *value, con
     if (http_secret_expand(text, &out, &secret, &err) != ERR_NONE)
         problems_add(problems, pointer, "%s", err.text);
     else
-        keep_secrets(provider, text);
+        secrets_keep(&provider->secrets, text);
     free(text);
     return out;
 }

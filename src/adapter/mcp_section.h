@@ -5,6 +5,7 @@
 
 #include "adapter/http_parts.h"
 #include "adapter/mcp.h"
+#include "adapter/secrets.h"
 
 /* What an answer that a server calls an error (isError) says about the effect. */
 enum mcp_errors {
@@ -34,7 +35,7 @@ struct mcp_provider {
     char *prefix;            /* of imported names, never NULL */
     char *key_argument;      /* for those of its tools that have an argument of this name; NULL = none */
     bool key_meta;           /* the key goes into _meta */
-    char **secrets;          /* values of references, ends with NULL: masked in what the server writes to stderr */
+    struct secrets secrets;  /* masked in what the server writes to stderr */
     struct http_statuses no_effect, not_processed; /* of answers that are no JSON-RPC message */
     struct str identity;                           /* owned */
 };

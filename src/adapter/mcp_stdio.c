@@ -183,7 +183,7 @@ static void on_log_line(void *user, struct str line, bool over)
     if (++stdio->log_count > LOG_LINES_MAX || !log_begin(LOG_INFO, "mcp_server_stderr"))
         return;
     buf_init(&text, LOG_LINE_BYTES_MAX);
-    mcp_mask(stdio->provider, line, &text);
+    secrets_mask(&stdio->provider->secrets, line, &text);
     log_text("server", stdio->name);
     log_text("text", text.p);
     if (over)

@@ -110,14 +110,14 @@ static void envelope_suits_the_era(void **state)
 static void secrets_are_masked(void **state)
 {
     (void)state;
-    char *secrets[] = {(char *)"geheim", (char *)"geheimnis", (char *)"-----BEGIN\nMIIEvQ==\r\nend\n", NULL};
-    struct mcp_provider provider = {.secrets = secrets};
+    char *values[] = {(char *)"geheim", (char *)"geheimnis", (char *)"-----BEGIN\nMIIEvQ==\r\nend\n", NULL};
+    const struct secrets secrets = {values, 3};
     struct buf out;
     buf_init(&out, 64);
-    mcp_mask(&provider, STR("a geheimnis\tb geheim c geh"), &out);
+    secrets_mask(&secrets, STR("a geheimnis\tb geheim c geh"), &out);
     assert_string_equal(out.p, "a *** b *** c geh");
     buf_reset(&out);
-    mcp_mask(&provider, STR("key MIIEvQ== end"), &out); /* its lines come one by one */
+    secrets_mask(&secrets, STR("key MIIEvQ== end"), &out); /* its lines come one by one */
     assert_string_equal(out.p, "key *** end");
     buf_release(&out);
 }

@@ -79,7 +79,7 @@ static void a_started_server_gets_what_is_stated(void **state)
     assert_true(has_line(c.provider->env, "PATH=/opt/bin"));
     assert_true(has_line(c.provider->env, "TOKEN=t:hush-hush"));
     assert_true(has_line(c.provider->env, "EMPTY="));
-    assert_true(has_line(c.provider->secrets, "hush-hush"));
+    assert_true(has_line(c.provider->secrets.values, "hush-hush"));
     assert_string_equal(c.provider->cwd, "/data");
     assert_string_equal(c.provider->version, "2025-06-18");
     assert_true(c.provider->per_client);
