@@ -8,6 +8,7 @@
 #include "base/env.h"
 #include "base/err.h"
 #include "core/admission.h"
+#include "core/inbox.h"
 #include "core/operation.h"
 
 #define LEDGER_SECRET_BYTES 32
@@ -29,6 +30,12 @@ enum ledger_command {
     LEDGER_TOKEN_FIND,
     LEDGER_TOKEN_LIST,
     LEDGER_TOKEN_REVOKE,
+    LEDGER_RECORD_INBOUND,
+    LEDGER_INBOX_OF,
+    LEDGER_INBOX_DUE,
+    LEDGER_INBOX_LIST,
+    LEDGER_INBOX_COUNTS,
+    LEDGER_INBOX_PRUNE,
     LEDGER_STATS
 };
 
@@ -60,6 +67,8 @@ struct ledger_transition {
     size_t attempt_count;
     struct incident incidents[LEDGER_CHANGE_INCIDENTS_MAX];
     size_t incident_count;
+    const char *inbound; /* id of the waiting inbound event that this change applies, or NULL; it becomes applied to op
+                            in the same transaction. No longer waiting: ERR_STALE, nothing is changed */
 };
 
 /* Hands out rows whose wake_at_ms has come (0 < wake_at <= now): non-terminal rows first, oldest first, and only rows
@@ -117,6 +126,7 @@ struct ledger_list {
     const char *tenant;                 /* NULL = any */
     const char *tool, *run, *principal; /* NULL = any */
     uint32_t states;                    /* bit per enum state; 0 = any */
+    enum reason reason;                 /* REASON_NONE = any */
     const char *before;                 /* operation id: continue below it; NULL = from the newest */
     bool oldest_first;                  /* run reports: ascending, `before` then means after */
     size_t limit;                       /* <= LEDGER_LIST_MAX */
@@ -126,7 +136,6 @@ struct ledger_list {
     const char *next; /* out: cursor for the next page, NULL at the end */
 };
 #define LEDGER_LIST_MAX 500
-    enum reason reason;                 /* REASON_NONE = any */
 
 /* Of one operation, oldest first, at most LEDGER_HISTORY_MAX newest ones. */
 #define LEDGER_HISTORY_MAX 1000
@@ -176,6 +185,73 @@ struct ledger_token_list {
     size_t count;
 };
 
+/* ---- inbox (design 11.1) ---- */
+
+#define LEDGER_INBOX_OPS_MAX    4  /* operations that one event is told to name */
+#define LEDGER_INBOX_EVENTS_MAX 16 /* waiting events of one operation that are handed out at once */
+#define LEDGER_INBOX_PAGE_MAX   256
+
+/* Inserts the event unless (source, event) is known: then the stored row counts one more delivery (now_ms) and nothing
+ * else of the new one is kept. */
+struct ledger_record_inbound {
+    struct inbound *event; /* in: as it is to be stored; out: as it is stored, in the request's arena */
+    int64_t now_ms;        /* in */
+    bool duplicate;        /* out */
+    /* out: ids of the operations that a waiting event names, at most LEDGER_INBOX_OPS_MAX */
+    const char *operations[LEDGER_INBOX_OPS_MAX];
+    size_t operation_count;
+};
+
+/* The waiting events that name an operation, oldest first, without bodies. ERR_NOT_FOUND: no such row (any more). */
+struct ledger_inbox_of {
+    const char *operation;             /* in */
+    struct operation *op;              /* out: the row, with payload */
+    struct inbound *events;            /* out: at most LEDGER_INBOX_EVENTS_MAX … */
+    bool more;                         /* … and there are others */
+    struct inbound_standing *standing; /* out, per event: the newest applied event of the same source and operation */
+    size_t count;
+};
+
+/* Waiting events that name at least one operation, by rising id; without bodies. */
+struct ledger_inbox_due {
+    const char *after;       /* in: event id, NULL = from the oldest */
+    const char **operations; /* out: of each event one operation, at most LEDGER_INBOX_PAGE_MAX */
+    size_t count;
+    const char *next; /* out: cursor for the next page, NULL at the end */
+    bool any_waiting; /* out: there are waiting events at all */
+};
+
+/* Newest first. */
+struct ledger_inbox_list {
+    const char *id;        /* in: only this one, with its body; ERR_NOT_FOUND */
+    const char *source;    /* NULL = any */
+    const char *operation; /* NULL = any */
+    uint32_t statuses;     /* bit per enum inbound_status; 0 = any */
+    const char *before;    /* event id: continue below it */
+    size_t limit;          /* <= LEDGER_LIST_MAX */
+    struct inbound *events;
+    size_t count;
+    const char *next;
+};
+
+/* Since the beginning, per source, ordered by its name. */
+struct inbox_counts {
+    const char *source;
+    int64_t events, duplicates, applied, ignored, dropped; /* dropped: still waiting when their time was over */
+};
+struct ledger_inbox_counts {
+    struct inbox_counts *sources; /* out */
+    size_t count;
+};
+
+/* Removes events whose retain_until_ms has come. */
+struct ledger_inbox_prune {
+    int64_t now_ms;
+    size_t limit;    /* in: rows at once */
+    size_t count;    /* out: removed */
+    int64_t next_ms; /* out: earliest retain_until_ms left, 0 = none */
+};
+
 struct ledger_stats {
     int64_t by_state[STATE_COUNT]; /* out: open states exact; terminal ones as counted by the ledger's own counters */
     int64_t oldest_unknown_ms;     /* out: unknown_since of the oldest, 0 = none */
@@ -202,6 +278,12 @@ struct ledger_request {
         struct ledger_acknowledge acknowledge;
         struct ledger_token token;
         struct ledger_token_list token_list;
+        struct ledger_record_inbound record_inbound;
+        struct ledger_inbox_of inbox_of;
+        struct ledger_inbox_due inbox_due;
+        struct ledger_inbox_list inbox_list;
+        struct ledger_inbox_counts inbox_counts;
+        struct ledger_inbox_prune inbox_prune;
         struct ledger_stats stats;
     };
     enum err_code code;                           /* out */

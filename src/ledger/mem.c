@@ -4,6 +4,7 @@
 #include "ledger/ledger.h"
 
 #include "base/mem.h"
+#include "ledger/mem_inbox.h"
 
 #include <stdlib.h>
 
@@ -43,6 +44,7 @@ struct mem_ledger {
     size_t token_count, token_room;
     int64_t by_state[STATE_COUNT];
     int64_t commits, commands;
+    struct mem_inbox inbox;
 };
 
 static size_t bucket(const struct digest *digest)
@@ -326,6 +328,8 @@ static enum err_code transition(struct mem_ledger *ledger, struct ledger_request
     struct mem_row *row = find_row(ledger, change->op->id);
     if (check_change(change, row, &request->err))
         return request->err.code;
+    if (change->inbound && !mem_inbox_waits(&ledger->inbox, change->inbound))
+        return err_set(&request->err, ERR_STALE, "inbound event %s is no longer waiting", change->inbound);
     struct operation op = with_life(row->op, change->op);
     ledger->by_state[row->op->state]--;
     ledger->by_state[op.state]++;
@@ -336,6 +340,8 @@ static enum err_code transition(struct mem_ledger *ledger, struct ledger_request
         add_event(row, &change->events[i]);
     for (size_t i = 0; i < change->incident_count; i++)
         add_incident(ledger, &change->incidents[i]);
+    if (change->inbound)
+        mem_inbox_apply(&ledger->inbox, change);
     return ERR_NONE;
 }
 
@@ -714,10 +720,35 @@ static enum err_code stats(struct mem_ledger *ledger, struct ledger_request *req
     return ERR_NONE;
 }
 
+/* ---- inbox ---- */
+
+static const struct operation *row_at(void *user, size_t index)
+{
+    const struct mem_ledger *ledger = user;
+    return index < ledger->row_count ? ledger->rows[index]->op : NULL;
+}
+
+static const struct operation *row_named(void *user, const char *id)
+{
+    const struct mem_row *row = find_row(user, id);
+    return row ? row->op : NULL;
+}
+
+static enum err_code inbox_of(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct ledger_inbox_of *out = &request->inbox_of;
+    const struct mem_row *row = find_row(ledger, out->operation);
+    out->op = row ? copy_out(request->arena, row->op, true) : NULL;
+    if (!row)
+        return err_set(&request->err, ERR_NOT_FOUND, "there is no operation %s", out->operation);
+    return mem_inbox_of(&ledger->inbox, request);
+}
+
 /* ---- the interface ---- */
 
 static enum err_code execute(struct mem_ledger *ledger, struct ledger_request *request)
 {
+    const struct mem_inbox_rows rows = {row_at, row_named, ledger};
     switch (request->command) {
     case LEDGER_ADMIT: return admit(ledger, request);
     case LEDGER_TRANSITION: return transition(ledger, request);
@@ -735,6 +766,12 @@ static enum err_code execute(struct mem_ledger *ledger, struct ledger_request *r
     case LEDGER_TOKEN_FIND: return token_find(ledger, request);
     case LEDGER_TOKEN_LIST: return token_list(ledger, request);
     case LEDGER_TOKEN_REVOKE: return token_revoke(ledger, request);
+    case LEDGER_RECORD_INBOUND: return mem_inbox_record(&ledger->inbox, &rows, request);
+    case LEDGER_INBOX_OF: return inbox_of(ledger, request);
+    case LEDGER_INBOX_DUE: return mem_inbox_due(&ledger->inbox, &rows, request);
+    case LEDGER_INBOX_LIST: return mem_inbox_list(&ledger->inbox, request);
+    case LEDGER_INBOX_COUNTS: return mem_inbox_counts(&ledger->inbox, request);
+    case LEDGER_INBOX_PRUNE: return mem_inbox_prune(&ledger->inbox, request);
     case LEDGER_STATS: return stats(ledger, request);
     }
     return err_set(&request->err, ERR_INTERNAL, "no such ledger command");
@@ -789,6 +826,7 @@ static void mem_close(struct ledger *base)
     free(ledger->rows);
     free(ledger->incidents);
     free(ledger->tokens);
+    mem_inbox_release(&ledger->inbox);
     arena_release(&ledger->arena);
     free(ledger);
 }

@@ -115,6 +115,36 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_TOKEN_BY_HASH] = "SELECT " TOKEN_COLUMNS " FROM principals WHERE secret_hash = ?1",
     [SQL_TOKENS] = "SELECT " TOKEN_COLUMNS " FROM principals ORDER BY id",
     [SQL_REVOKE_TOKEN] = "UPDATE principals SET revoked_ms = ?2 WHERE id = ?1",
+    [SQL_INSERT_INBOUND] = "INSERT INTO inbox (" INBOX_COLUMNS ") "
+                           "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [SQL_INBOX_BY_EVENT] = "SELECT " INBOX_COLUMNS " FROM inbox WHERE source = ?1 AND event = ?2",
+    [SQL_INBOX_BY_ID] = "SELECT " INBOX_COLUMNS " FROM inbox WHERE id = ?1",
+    [SQL_INBOX_AGAIN] = "UPDATE inbox SET duplicates = duplicates + 1, duplicate_ms = ?2 WHERE id = ?1",
+    [SQL_INBOX_COUNT] =
+        "INSERT INTO inbox_counts (source, events, duplicates, applied, ignored, dropped) "
+        "VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (source) DO UPDATE SET events = events + ?2, "
+        "duplicates = duplicates + ?3, applied = applied + ?4, ignored = ignored + ?5, dropped = dropped + ?6",
+    [SQL_INBOX_COUNTS] =
+        "SELECT source, events, duplicates, applied, ignored, dropped FROM inbox_counts ORDER BY source",
+    [SQL_INBOX_STANDING] = "SELECT created_ms, outcome FROM inbox WHERE operation = ?1 AND source = ?2",
+    [SQL_INBOX_WAITING_FOR] = "SELECT " INBOX_COLUMNS " FROM inbox WHERE status = 'waiting' AND value = ?1 "
+                              "AND match = ?2 ORDER BY id LIMIT ?3",
+    [SQL_INBOX_WAITING] =
+        "SELECT " INBOX_COLUMNS " FROM inbox WHERE status = 'waiting' AND id > ?1 ORDER BY id LIMIT ?2",
+    [SQL_INBOX_LIST] = "SELECT " INBOX_COLUMNS " FROM inbox WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
+    [SQL_INBOX_LIST_OF] =
+        "SELECT " INBOX_COLUMNS " FROM inbox WHERE operation = ?3 AND id < ?1 ORDER BY id DESC LIMIT ?2",
+    [SQL_INBOX_LIST_WAITING] =
+        "SELECT " INBOX_COLUMNS " FROM inbox WHERE status = 'waiting' AND id < ?1 ORDER BY id DESC LIMIT ?2",
+    [SQL_INBOX_OVER] = "SELECT id, retain_until_ms, source, status FROM inbox ORDER BY retain_until_ms LIMIT 1",
+    [SQL_INBOX_STATUS] = "SELECT status, source FROM inbox WHERE id = ?1",
+    [SQL_INBOX_APPLY] = "UPDATE inbox SET status = 'applied', operation = ?2, settled_ms = ?3 WHERE id = ?1",
+    [SQL_DELETE_INBOUND] = "DELETE FROM inbox WHERE id = ?1",
+    [SQL_INBOX_OPERATION_BY_ID] = "SELECT id, provider_key FROM operations WHERE " HAS_ID,
+    [SQL_OPERATIONS_BY_PROVIDER_KEY] = "SELECT id, provider_key FROM operations WHERE provider_key = ?1 "
+                                       "AND provider_key IS NOT NULL AND provider_key <> id ORDER BY n LIMIT ?2",
+    [SQL_OPERATIONS_BY_EXTERNAL_ID] = "SELECT id, provider_key FROM operations WHERE external_id = ?1 "
+                                      "AND external_id IS NOT NULL ORDER BY n LIMIT ?2",
     [SQL_COUNTERS] = "SELECT state, operations FROM counters",
     [SQL_OLDEST_UNKNOWN] = "SELECT unknown_since_ms FROM doubts WHERE unknown_since_ms > 0 "
                            "ORDER BY unknown_since_ms LIMIT 1",
@@ -311,7 +341,9 @@ bool store_command_writes(enum ledger_command command)
     case LEDGER_EXPIRE:
     case LEDGER_ACKNOWLEDGE:
     case LEDGER_TOKEN_ADD:
-    case LEDGER_TOKEN_REVOKE: return true;
+    case LEDGER_TOKEN_REVOKE:
+    case LEDGER_RECORD_INBOUND:
+    case LEDGER_INBOX_PRUNE: return true;
     case LEDGER_GET:
     case LEDGER_GET_BY_KEY:
     case LEDGER_LIST:
@@ -320,6 +352,10 @@ bool store_command_writes(enum ledger_command command)
     case LEDGER_INCIDENTS:
     case LEDGER_TOKEN_FIND:
     case LEDGER_TOKEN_LIST:
+    case LEDGER_INBOX_OF:
+    case LEDGER_INBOX_DUE:
+    case LEDGER_INBOX_LIST:
+    case LEDGER_INBOX_COUNTS:
     case LEDGER_STATS: return false;
     }
     return false;
@@ -344,6 +380,12 @@ static enum err_code execute(struct store *store, struct ledger_request *request
     case LEDGER_TOKEN_FIND: return store_token_find(store, request);
     case LEDGER_TOKEN_LIST: return store_token_list(store, request);
     case LEDGER_TOKEN_REVOKE: return store_token_revoke(store, request);
+    case LEDGER_RECORD_INBOUND: return store_record_inbound(store, request);
+    case LEDGER_INBOX_OF: return store_inbox_of(store, request);
+    case LEDGER_INBOX_DUE: return store_inbox_due(store, request);
+    case LEDGER_INBOX_LIST: return store_inbox_list(store, request);
+    case LEDGER_INBOX_COUNTS: return store_inbox_counts(store, request);
+    case LEDGER_INBOX_PRUNE: return store_inbox_prune(store, request);
     case LEDGER_STATS: return store_stats(store, request);
     }
     return err_set(&request->err, ERR_INTERNAL, "no such ledger command");

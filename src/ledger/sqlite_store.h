@@ -11,7 +11,7 @@
 #include <sqlite3.h>
 
 #define STORE_APPLICATION_ID 0x6f6e6364 /* "oncd" */
-#define STORE_SCHEMA_VERSION 2
+#define STORE_SCHEMA_VERSION 3
 #define STORE_SMALL_BYTES    (16 << 20) /* files up to here are checked whole before they are used */
 #define STORE_CACHE_KIB      12288
 #define STORE_BUSY_MS        2000 /* how long another process may hold the write lock before a batch ends as unavailable */
@@ -100,6 +100,25 @@ enum statement {
     SQL_TOKEN_BY_HASH,
     SQL_TOKENS,
     SQL_REVOKE_TOKEN,
+    SQL_INSERT_INBOUND,
+    SQL_INBOX_BY_EVENT,
+    SQL_INBOX_BY_ID,
+    SQL_INBOX_AGAIN,
+    SQL_INBOX_COUNT,
+    SQL_INBOX_COUNTS,
+    SQL_INBOX_STANDING,
+    SQL_INBOX_WAITING_FOR,
+    SQL_INBOX_WAITING,
+    SQL_INBOX_LIST,
+    SQL_INBOX_LIST_OF,
+    SQL_INBOX_LIST_WAITING,
+    SQL_INBOX_OVER,
+    SQL_INBOX_STATUS,
+    SQL_INBOX_APPLY,
+    SQL_DELETE_INBOUND,
+    SQL_INBOX_OPERATION_BY_ID,
+    SQL_OPERATIONS_BY_PROVIDER_KEY,
+    SQL_OPERATIONS_BY_EXTERNAL_ID,
     SQL_COUNTERS,
     SQL_OLDEST_UNKNOWN,
     SQL_OPEN_INCIDENTS,
@@ -212,6 +231,9 @@ enum err_code store_names_load(struct store *store, bool may_add, struct err *er
 #define TOMBSTONE_COLUMNS                                                                                              \
     "operation, tenant, tool, principal, key_hash, key_version, fingerprint, canonical_version, key_source, state, "   \
     "completed_ms, dropped_ms, external_id"
+#define INBOX_COLUMNS                                                                                                  \
+    "id, source, event, type, status, outcome, match, value, external_id, operation, created_ms, received_ms, "        \
+    "settled_ms, duplicates, duplicate_ms, retain_until_ms, result, body"
 #define TOKEN_COLUMNS "id, secret_hash, tenant, principal, role, created_ms, expires_ms, revoked_ms"
 
 /* A row as operation in arena; arguments, result and error only with payload. Position in the file goes to *n unless
@@ -280,6 +302,17 @@ enum err_code store_incidents(struct store *store, struct ledger_request *reques
 enum err_code store_token_find(struct store *store, struct ledger_request *request);
 enum err_code store_token_list(struct store *store, struct ledger_request *request);
 enum err_code store_stats(struct store *store, struct ledger_request *request);
+/* sqlite_inbox.c */
+enum err_code store_record_inbound(struct store *store, struct ledger_request *request);
+enum err_code store_inbox_of(struct store *store, struct ledger_request *request);
+enum err_code store_inbox_due(struct store *store, struct ledger_request *request);
+enum err_code store_inbox_list(struct store *store, struct ledger_request *request);
+enum err_code store_inbox_counts(struct store *store, struct ledger_request *request);
+enum err_code store_inbox_prune(struct store *store, struct ledger_request *request);
+/* ERR_STALE unless the event is waiting; *source is in the scratch arena. Before anything of a transition is written. */
+enum err_code store_inbound_waits(struct store *store, const char *id, const char **source, struct err *err);
+enum err_code store_inbound_apply(struct store *store, const struct ledger_transition *change, const char *source,
+                                  struct err *err);
 /* The version that answers for the key (admission_answers): the operation with its payload, or a tombstone. */
 enum err_code store_answers_by_key(struct store *store, struct arena *arena, const struct digest *key_hash,
                                    const char *tenant, const char *tool, struct operation **op,

@@ -439,13 +439,16 @@ enum err_code store_transition(struct store *store, struct ledger_request *reque
     struct err *err = &request->err;
     struct life life;
     bool done;
+    const char *source = NULL;
+    if (change->inbound && store_inbound_waits(store, change->inbound, &source, err))
+        return err->code;
     if (store_may_write(store, err) || write_life_at_once(store, change, &life, &done, err) ||
         (!done && write_life_checked(store, change, &life, err)) || write_history(store, change, life.n, err))
         return err->code;
     for (size_t i = 0; i < change->incident_count; i++)
         if (insert_incident(store, &change->incidents[i], err))
             return err->code;
-    return ERR_NONE;
+    return change->inbound ? store_inbound_apply(store, change, source, err) : ERR_NONE;
 }
 
 /* ---- claims ---- */

@@ -771,6 +771,12 @@ void check_committed(struct checker_model *model, unsigned number, const struct 
     case LEDGER_TOKEN_FIND:
     case LEDGER_TOKEN_LIST:
     case LEDGER_TOKEN_REVOKE:
+    case LEDGER_RECORD_INBOUND:
+    case LEDGER_INBOX_OF:
+    case LEDGER_INBOX_DUE:
+    case LEDGER_INBOX_LIST:
+    case LEDGER_INBOX_COUNTS:
+    case LEDGER_INBOX_PRUNE:
     case LEDGER_STATS: break; /* nothing of an operation changes */
     }
 }

@@ -857,6 +857,8 @@ static int run_on(const char *name, CMFixtureFunction open)
         tests[count++] = decisions[i];
     for (size_t i = 0; i < contract_record_count; i++)
         tests[count++] = contract_records[i];
+    for (size_t i = 0; i < contract_inbox_count; i++)
+        tests[count++] = contract_inbox[i];
     for (size_t i = 0; i < count; i++) {
         tests[i].setup_func = open;
         tests[i].teardown_func = release;

@@ -58,5 +58,7 @@ void assert_same_operation(const struct operation *a, const struct operation *b)
     }
 extern const struct CMUnitTest contract_records[]; /* ledger_records.c */
 extern const size_t contract_record_count;
+extern const struct CMUnitTest contract_inbox[]; /* ledger_inbox.c */
+extern const size_t contract_inbox_count;
 
 #endif

@@ -166,6 +166,12 @@ static enum err_code execute(struct engine *engine, struct ledger_request *reque
         request->token_list.count = engine->token_count;
         return ERR_NONE;
     case LEDGER_STATS: request->stats.by_state[STATE_COMPLETED_SUCCESS] = 7; return ERR_NONE;
+    case LEDGER_RECORD_INBOUND:
+    case LEDGER_INBOX_OF:
+    case LEDGER_INBOX_DUE:
+    case LEDGER_INBOX_LIST:
+    case LEDGER_INBOX_COUNTS:
+    case LEDGER_INBOX_PRUNE:
     case LEDGER_ADMIT:
     case LEDGER_TRANSITION:
     case LEDGER_CLAIM_DUE:
