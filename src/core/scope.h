@@ -1,8 +1,8 @@
 /* What a caller may use beside what its role allows (design 16): the tools and the entities that its token names. Comes
  * from `onced token create --tools … --entities …` or from the claims of a signed token. A plain value; no I/O.
  *
- * Patterns are those of the shell (fnmatch): `refund.*`, `order/*`. An entity pattern is TYPE/ID; both halves are
- * patterns and are compared apart, so that `order/*` never fits a type that merely begins with "order/". */
+ * Patterns are those of the shell (fnmatch): `refund.*` for tools, TYPE/ID for entities, where both halves are patterns
+ * and are compared apart: a type that merely begins with "order/" is not of the type "order". */
 #ifndef CORE_SCOPE_H
 #define CORE_SCOPE_H
 

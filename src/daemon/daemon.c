@@ -139,6 +139,8 @@ static enum err_code open_door(struct daemon *daemon, struct err *err)
         .port = (uint16_t)port,
         .mcp = daemon->mcp,
         .auth_tokens = server->auth == CONFIG_AUTH_TOKENS,
+        .issuers = server->issuers,
+        .issuer_count = server->issuer_count,
         .connections_max = server->connections_max,
         .body_bytes_max = server->body_bytes_max,
     };

@@ -37,8 +37,8 @@ struct entry {
     struct digest hash;
     int64_t until_ms;   /* 0 = free */
     int64_t expires_ms; /* the token's own end, 0 = none */
-    enum role role;
-    char *tenant, *principal; /* one allocation, at tenant */
+    struct caller caller;
+    struct arena arena; /* of caller */
 };
 
 #define SLOTS (2 * AUTH_CACHE_MAX)
@@ -46,27 +46,49 @@ struct entry {
 struct auth {
     struct entry slots[SLOTS];
     size_t count;
+    struct issuers *issuers; /* NULL: none */
+    void (*closed)(void *user);
+    void *closed_user;
 };
 
-struct auth *auth_new(void)
+struct auth *auth_new(struct issuers *issuers)
 {
-    return mem_zero(sizeof(struct auth));
+    struct auth *auth = mem_zero(sizeof *auth);
+    auth->issuers = issuers;
+    return auth;
 }
 
 static void clear(struct auth *auth)
 {
     for (size_t i = 0; i < SLOTS; i++)
-        free(auth->slots[i].tenant);
+        if (auth->slots[i].until_ms)
+            arena_release(&auth->slots[i].arena);
     memset(auth->slots, 0, sizeof auth->slots);
     auth->count = 0;
 }
 
-void auth_free(struct auth *auth)
+static void issuers_closed(void *user)
 {
-    if (!auth)
-        return;
+    struct auth *auth = user;
+    void (*closed)(void *user) = auth->closed;
+    void *closed_user = auth->closed_user;
     clear(auth);
     free(auth);
+    closed(closed_user);
+}
+
+void auth_close(struct auth *auth, void (*closed)(void *user), void *user)
+{
+    if (!auth) {
+        closed(user);
+        return;
+    }
+    auth->closed = closed;
+    auth->closed_user = user;
+    if (auth->issuers)
+        issuers_close(auth->issuers, issuers_closed, auth);
+    else
+        issuers_closed(auth);
 }
 
 static struct entry *slot_of(struct auth *auth, const struct digest *hash)
@@ -94,32 +116,30 @@ void auth_forget(struct auth *auth, const char *token_id)
     clear(auth);
 }
 
-static void remember(struct auth *auth, const struct token *token, int64_t now_ms)
+static struct caller caller_copy(struct arena *arena, const struct caller *caller)
+{
+    return (struct caller){arena_copy_text(arena, caller->tenant), arena_copy_text(arena, caller->principal),
+                           caller->role, scope_copy(arena, caller->scope)};
+}
+
+static void remember(struct auth *auth, const struct digest *hash, const struct caller *caller, int64_t expires_ms,
+                     int64_t now_ms)
 {
     if (auth->count >= AUTH_CACHE_MAX)
         clear(auth);
-    struct entry *entry = slot_of(auth, &token->secret_hash);
-    if (entry->until_ms) {
-        entry->until_ms = now_ms + AUTH_CACHE_MS;
-        entry->expires_ms = token->expires_ms;
+    struct entry *entry = slot_of(auth, hash);
+    bool known = entry->until_ms != 0;
+    entry->until_ms = now_ms + AUTH_CACHE_MS;
+    entry->expires_ms = expires_ms;
+    if (known)
         return;
-    }
-    size_t tenant_n = strlen(token->tenant) + 1, principal_n = strlen(token->principal) + 1;
-    char *texts = mem_alloc(tenant_n + principal_n);
-    memcpy(texts, token->tenant, tenant_n);
-    memcpy(texts + tenant_n, token->principal, principal_n);
-    *entry = (struct entry){
-        .hash = token->secret_hash,
-        .until_ms = now_ms + AUTH_CACHE_MS,
-        .expires_ms = token->expires_ms,
-        .role = token->role,
-        .tenant = texts,
-        .principal = texts + tenant_n,
-    };
+    entry->hash = *hash;
+    arena_init(&entry->arena);
+    entry->caller = caller_copy(&entry->arena, caller);
     auth->count++;
 }
 
-/* ---- the check ---- */
+/* ---- onced's own tokens ---- */
 
 struct auth_look_up {
     struct auth *auth;
@@ -127,12 +147,27 @@ struct auth_look_up {
     void (*ready)(struct exchange *exchange, enum auth_outcome outcome, const char *text);
 };
 
+/* The scope of a token as the ledger has it; false: not readable. */
+static bool token_scope(struct arena *arena, const struct token *token, const struct scope **out, struct err *err)
+{
+    struct scope *scope = arena_zero(arena, sizeof *scope);
+    *out = NULL;
+    if (scope_list_parse(arena, SCOPE_TOOLS, token->tools, &scope->tools, err) ||
+        scope_list_parse(arena, SCOPE_ENTITIES, token->entities, &scope->entities, err))
+        return false;
+    if (scope_is_limited(scope))
+        *out = scope;
+    return true;
+}
+
 static void found(struct exchange *exchange, struct ledger_request *request)
 {
     struct auth_look_up *look_up = exchange->user;
     exchange->user = NULL;
     const struct token *token = &request->token.token;
     int64_t now_ms = exchange_now_ms(exchange);
+    struct caller caller = {token->tenant, token->principal, token->role, NULL};
+    struct err err = {0};
     if (request->code == ERR_NOT_FOUND) {
         look_up->ready(exchange, AUTH_REFUSED, "the token is not known");
     } else if (request->code) {
@@ -141,14 +176,95 @@ static void found(struct exchange *exchange, struct ledger_request *request)
         look_up->ready(exchange, AUTH_REFUSED, "the token was revoked");
     } else if (token->expires_ms && token->expires_ms <= now_ms) {
         look_up->ready(exchange, AUTH_REFUSED, "the token has expired");
+    } else if (!token_scope(&exchange->arena, token, &caller.scope, &err)) {
+        look_up->ready(exchange, AUTH_UNAVAILABLE, err.text);
     } else {
-        struct token stored = *token;
-        stored.secret_hash = look_up->hash;
-        remember(look_up->auth, &stored, now_ms);
-        exchange->caller = (struct caller){token->tenant, token->principal, token->role};
+        remember(look_up->auth, &look_up->hash, &caller, token->expires_ms, now_ms);
+        exchange->caller = caller;
         look_up->ready(exchange, AUTH_OK, "");
     }
 }
+
+static void check_own(struct auth *auth, struct exchange *exchange, struct str token,
+                      void (*ready)(struct exchange *exchange, enum auth_outcome outcome, const char *text))
+{
+    struct digest hash = auth_token_hash(token);
+    const struct entry *entry = slot_of(auth, &hash);
+    int64_t now_ms = exchange_now_ms(exchange);
+    if (entry->until_ms > now_ms && (!entry->expires_ms || entry->expires_ms > now_ms)) {
+        exchange->caller = caller_copy(&exchange->arena, &entry->caller);
+        ready(exchange, AUTH_OK, "");
+        return;
+    }
+    struct auth_look_up *look_up = arena_zero(&exchange->arena, sizeof *look_up);
+    *look_up = (struct auth_look_up){auth, hash, ready};
+    exchange->user = look_up;
+    struct ledger_request *request = ask_new(exchange, LEDGER_TOKEN_FIND);
+    request->token.token.secret_hash = hash;
+    ask(exchange, request, found);
+}
+
+/* ---- signed tokens ---- */
+
+struct signed_check {
+    struct issuers_question question;
+    struct auth *auth;
+    struct exchange *exchange;
+    bool *answered; /* within issuers_ask: to be set, as the exchange may be another request's afterwards; else NULL */
+    void (*ready)(struct exchange *exchange, enum auth_outcome outcome, const char *text);
+};
+
+static void judged(struct issuers_question *question)
+{
+    struct signed_check *check = question->user;
+    struct exchange *exchange = check->exchange;
+    if (check->answered)
+        *check->answered = true;
+    else
+        exchange_on_gone(exchange, NULL);
+    exchange->user = NULL;
+    switch (question->verdict) {
+    case ISSUERS_YES:
+        exchange->caller = question->caller;
+        check->ready(exchange, AUTH_OK, "");
+        return;
+    case ISSUERS_NO: check->ready(exchange, AUTH_REFUSED, question->err.text); return;
+    case ISSUERS_NOT_NOW: check->ready(exchange, AUTH_UNAVAILABLE, question->err.text); return;
+    }
+}
+
+static void asker_left(struct exchange *exchange)
+{
+    struct signed_check *check = exchange->user;
+    issuers_withdraw(check->auth->issuers, &check->question);
+}
+
+static void check_signed(struct auth *auth, struct exchange *exchange, struct str token,
+                         void (*ready)(struct exchange *exchange, enum auth_outcome outcome, const char *text))
+{
+    if (!auth->issuers) {
+        ready(exchange, AUTH_REFUSED, "the token is a signed one (JWT), and this server knows no issuer (server.jwt)");
+        return;
+    }
+    bool answered = false;
+    struct signed_check *check = arena_zero(&exchange->arena, sizeof *check);
+    check->question.arena = &exchange->arena;
+    check->question.token = token;
+    check->question.user = check;
+    check->question.done = judged;
+    check->auth = auth;
+    check->exchange = exchange;
+    check->ready = ready;
+    check->answered = &answered;
+    exchange->user = check;
+    issuers_ask(auth->issuers, &check->question);
+    if (answered)
+        return;
+    check->answered = NULL;
+    exchange_on_gone(exchange, asker_left);
+}
+
+/* ---- the check ---- */
 
 /* The token of "Bearer TOKEN"; absent when the header is something else. */
 static struct str bearer(struct str header)
@@ -172,24 +288,12 @@ void auth_check(struct auth *auth, struct exchange *exchange,
         return;
     }
     struct str token = bearer(header);
-    if (!token.p || token.n == 0 || token.n > AUTH_TOKEN_BYTES_MAX ||
-        exchange->repeated & (uint32_t)1 << HEADER_AUTHORIZATION) {
+    bool is_signed = jwt_looks_like(token);
+    if (!token.p || token.n == 0 || (token.n > AUTH_TOKEN_BYTES_MAX && !is_signed) ||
+        exchange->repeated & (uint32_t)1 << HEADER_AUTHORIZATION)
         ready(exchange, AUTH_REFUSED, "the Authorization header is not of the form Bearer TOKEN");
-        return;
-    }
-    struct digest hash = auth_token_hash(token);
-    const struct entry *entry = slot_of(auth, &hash);
-    int64_t now_ms = exchange_now_ms(exchange);
-    if (entry->until_ms > now_ms && (!entry->expires_ms || entry->expires_ms > now_ms)) {
-        exchange->caller = (struct caller){arena_copy_text(&exchange->arena, entry->tenant),
-                                           arena_copy_text(&exchange->arena, entry->principal), entry->role};
-        ready(exchange, AUTH_OK, "");
-        return;
-    }
-    struct auth_look_up *look_up = arena_zero(&exchange->arena, sizeof *look_up);
-    *look_up = (struct auth_look_up){auth, hash, ready};
-    exchange->user = look_up;
-    struct ledger_request *request = ask_new(exchange, LEDGER_TOKEN_FIND);
-    request->token.token.secret_hash = hash;
-    ask(exchange, request, found);
+    else if (is_signed)
+        check_signed(auth, exchange, token, ready);
+    else
+        check_own(auth, exchange, token, ready);
 }

@@ -1,13 +1,16 @@
-/* Bearer tokens (design 16). A token is a random text that only its owner has; the ledger keeps its SHA-256, so that
- * finding a token is a look-up by hash and nothing is ever compared byte by byte with a secret. */
+/* Bearer tokens (design 16): onced's own and, where the registry file names issuers, signed ones (issuers.h). One of
+ * onced's own is a random text that only its owner has; the ledger keeps its SHA-256, so that finding a token is a
+ * look-up by hash and nothing is ever compared byte by byte with a secret. Either kind ends here: it is never passed
+ * on. */
 #ifndef DOOR_AUTH_H
 #define DOOR_AUTH_H
 
 #include "door/exchange.h"
+#include "door/issuers.h"
 
 /* "onced_" + 43 characters of base64url (256 random bits), with the NUL. */
 #define AUTH_TOKEN_SIZE      50
-#define AUTH_TOKEN_BYTES_MAX 256 /* longer ones are refused without a look */
+#define AUTH_TOKEN_BYTES_MAX 256 /* of onced's own; longer ones are refused without a look */
 /* How long a positive look-up is remembered: a revocation by another process takes effect within this time, one through
  * this daemon at once. */
 #define AUTH_CACHE_MS  5000
@@ -19,8 +22,10 @@ void auth_token_make(struct env *env, char out[AUTH_TOKEN_SIZE], struct digest *
 struct digest auth_token_hash(struct str token);
 
 struct auth;
-struct auth *auth_new(void);
-void auth_free(struct auth *auth);                         /* NULL is fine */
+/* issuers: taken; NULL: signed tokens are refused. */
+struct auth *auth_new(struct issuers *issuers);
+/* Nobody may wait any more. closed is called, at once or from the loop; auth is gone then. NULL is fine. */
+void auth_close(struct auth *auth, void (*closed)(void *user), void *user);
 void auth_tick(struct auth *auth, int64_t now_ms);         /* forgets what is too old */
 void auth_forget(struct auth *auth, const char *token_id); /* revoked */
 

@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "door/caller.h"
 #include "engine/engine.h"
 
 #include <stdbool.h>
@@ -59,12 +60,6 @@ const char *header_name(enum header header);
 struct query_pair {
     struct query_pair *next;
     struct str name, value;
-};
-
-/* Who calls, once authenticated. Texts live as long as the exchange. */
-struct caller {
-    const char *tenant, *principal;
-    enum role role;
 };
 
 #define EXCHANGE_PARAMS_MAX 2

@@ -743,7 +743,7 @@ static void start_handles(struct http_door *door)
     uv_timer_init(door->loop, &door->sweep);
     door->poll.data = door->prepare.data = door->check.data = door->idle.data = door;
     door->tick.data = door->sweep.data = door;
-    door->handles_open = DOOR_HANDLES;
+    door->handles_open = DOOR_HANDLES + 1; /* and auth */
     uv_poll_start(&door->poll, UV_READABLE, readable);
     uv_prepare_start(&door->prepare, prepared);
     uv_check_start(&door->check, checked);
@@ -758,7 +758,6 @@ static void door_free(struct http_door *door)
         door->spare = exchange->next;
         exchange_free(exchange);
     }
-    auth_free(door->parts.auth);
     mcp_http_free(door->parts.mcp);
     buf_release(&door->openapi);
     free(door->tls_cert);
@@ -784,17 +783,24 @@ enum err_code http_door_new(const struct http_door_options *options, struct http
     buf_init(&door->openapi, 0);
     openapi_write(&door->openapi);
     door->parts.openapi = buf_str(&door->openapi);
+    struct issuers *issuers = NULL;
     enum err_code code = listen_at(options->address, options->port, &door->listen_fd, &door->port, err);
     if (!code)
         code = start_mhd(door, err);
+    if (!code && options->issuer_count)
+        code = issuers_new(door->loop, engine_env(door->engine), options->issuers, options->issuer_count, &issuers, err);
     if (code) {
+        if (door->mhd) { /* closes the socket, too */
+            MHD_stop_daemon(door->mhd);
+            door->listen_fd = -1;
+        }
         if (door->listen_fd >= 0)
             close(door->listen_fd);
         door_free(door);
         return code;
     }
     if (options->auth_tokens)
-        door->parts.auth = auth_new();
+        door->parts.auth = auth_new(issuers);
     if (options->mcp)
         door->parts.mcp = mcp_http_new(options->mcp);
     start_handles(door);
@@ -820,9 +826,8 @@ void http_door_stop_accepting(struct http_door *door)
     door->listen_fd = -1;
 }
 
-static void handle_closed(uv_handle_t *handle)
+static void one_closed(struct http_door *door)
 {
-    struct http_door *door = handle->data;
     if (--door->handles_open > 0)
         return;
     void (*closed)(void *user) = door->closed;
@@ -830,6 +835,16 @@ static void handle_closed(uv_handle_t *handle)
     door_free(door);
     if (closed)
         closed(user);
+}
+
+static void handle_closed(uv_handle_t *handle)
+{
+    one_closed(handle->data);
+}
+
+static void auth_closed(void *user)
+{
+    one_closed(user);
 }
 
 /* Everybody who waits for the engine or for MCP is given up; those at the ledger come back by themselves. */
@@ -857,6 +872,7 @@ static void finish_close(struct http_door *door)
     uv_close((uv_handle_t *)&door->idle, handle_closed);
     uv_close((uv_handle_t *)&door->tick, handle_closed);
     uv_close((uv_handle_t *)&door->sweep, handle_closed);
+    auth_close(door->parts.auth, auth_closed, door);
 }
 
 static void close_ticked(uv_timer_t *timer)

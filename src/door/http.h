@@ -16,6 +16,7 @@
 #include <uv.h>
 
 struct http_door;
+struct jwt_issuer;
 struct mcp_door;
 
 struct http_door_options {
@@ -26,6 +27,8 @@ struct http_door_options {
     const char *tls_cert_pem, *tls_key_pem; /* the texts, copied; both or neither */
     struct mcp_door *mcp;                   /* borrowed like the engine; NULL: there is no /mcp */
     bool auth_tokens;                       /* else everybody is admin, and requests of foreign web pages are refused */
+    const struct jwt_issuer *issuers;       /* whose signed tokens are taken, too; as issuers_new borrows them */
+    size_t issuer_count;
     size_t connections_max;                 /* further ones get 503; 0 = HTTP_CONNECTIONS_DEFAULT */
     size_t body_bytes_max;                  /* of a request; larger ones get 413; 0 = HTTP_BODY_BYTES_DEFAULT */
     unsigned timeout_s;                     /* 0 = HTTP_TIMEOUT_S */

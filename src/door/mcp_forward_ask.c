@@ -466,6 +466,7 @@ static bool suspended_park(struct suspended *suspended)
     struct mcp_session *session = mcp_session_new(from->door, from->tenant, from->principal, from->role);
     if (!session)
         return false;
+    mcp_session_limit(session, from->scope);
     session->ephemeral = true;
     suspended->session = session;
     struct mcp_sink *sink = request->sink;

@@ -150,7 +150,8 @@ static struct mcp_client *find_client(struct mcp_http *http, struct exchange *ex
     struct mcp_session *session = mcp_session_find(http->door, text);
     const struct caller *caller = &exchange->caller;
     if (!session || strcmp(session->tenant, caller->tenant) != 0 ||
-        strcmp(session->principal, caller->principal) != 0 || session->role != caller->role)
+        strcmp(session->principal, caller->principal) != 0 || session->role != caller->role ||
+        !scope_equal(session->scope, caller->scope))
         return NULL;
     return mcp_client_of(session);
 }
@@ -205,6 +206,7 @@ static void receive_alone(struct post *post, enum channel_kind kind)
         refuse(post->exchange, 503, RPC_INTERNAL_ERROR, post->message.id, "onced is stopping");
         return;
     }
+    mcp_session_limit(session, caller->scope);
     session->ephemeral = kind == CHANNEL_MODERN;
     struct channel *channel = channel_new(post->http, kind, post->exchange, &post->accepts);
     channel_own_session(channel, session);

@@ -305,7 +305,7 @@ static bool check_params(struct mcp_http *http, struct exchange *exchange, const
         return true;
     struct registry *registry = engine_registry(http->door->engine);
     const struct tool *tool = registry_find(registry, json_get_text(message->params, "name"));
-    if (!tool || !registry_allows(registry, exchange->caller.principal, tool))
+    if (!tool || !caller_may_use(registry, exchange->caller.principal, exchange->caller.scope, tool))
         return true; /* refused later, in words that do not tell whether there is such a tool */
     for (const struct header_param *param = plan_of(http, tool)->params; param; param = param->next) {
         if (!check_param(exchange, param, arguments, fault))

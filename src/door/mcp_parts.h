@@ -4,6 +4,7 @@
 
 #include "base/digest.h"
 #include "base/map.h"
+#include "door/caller.h"
 #include "door/mcp.h"
 #include "door/mcp_seen.h"
 #include "door/shape.h"
@@ -90,6 +91,7 @@ struct mcp_session {
     struct arena arena; /* texts below */
     const char *tenant, *principal;
     enum role role;
+    const struct scope *scope; /* of the token that opened it; NULL = not limited */
     const struct json *client_info, *capabilities; /* legacy: of initialize; NULL before */
     int log_level;     /* legacy: logging/setLevel; index into mcp_log_levels, -1 = not set */
     int64_t used_ms;   /* last request */
@@ -110,6 +112,8 @@ struct mcp_session {
 /* mcp_session.c. New sessions belong to the door; texts are copied. NULL: the door is closing. (More legacy sessions
  * than sessions_max: initialize ends the idlest one, or is refused with MCP_BUSY and 503 when none is idle.) */
 struct mcp_session *mcp_session_new(struct mcp_door *door, const char *tenant, const char *principal, enum role role);
+/* Limits it to what its token covers; copied. Right after mcp_session_new. */
+void mcp_session_limit(struct mcp_session *session, const struct scope *scope);
 struct mcp_session *mcp_session_find(struct mcp_door *door, const char *id); /* by session id */
 struct mcp_session *mcp_session_by_number(struct mcp_door *door, uint64_t number);
 void mcp_session_set_sender(struct mcp_session *session, mcp_send_fn *send, void *user);

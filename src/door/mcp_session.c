@@ -64,6 +64,11 @@ struct mcp_session *mcp_session_new(struct mcp_door *door, const char *tenant, c
     return session;
 }
 
+void mcp_session_limit(struct mcp_session *session, const struct scope *scope)
+{
+    session->scope = scope_copy(&session->arena, scope);
+}
+
 struct mcp_session *mcp_session_find(struct mcp_door *door, const char *id)
 {
     return map_get(&door->by_id, id);

@@ -182,7 +182,8 @@ struct mcp_result_view mcp_view(struct mcp_request *request, const struct operat
                 .now_ms = env->now_ms(env),
                 .privileged = privileged,
                 .own_call = own_call,
-                .withheld = op && !own_call && !privileged && !own && !shape_shared(op, tool),
+                .withheld = op && !own_call &&
+                            ((!privileged && !own && !shape_shared(op, tool)) || !caller_covers(session->scope, op)),
             },
         .era = request->era,
         .can_wait = session->door->settings.tool_wait,
@@ -239,12 +240,19 @@ const struct tool *mcp_find_tool(struct mcp_request *request, struct str name)
     const struct registry *registry = engine_registry(request->session->door->engine);
     const char *principal = request->session->principal;
     const struct tool *tool = registry_find(registry, name);
-    if (tool && registry_allows(registry, principal, tool))
+    const struct scope *scope = request->session->scope;
+    struct err err = {0};
+    if (tool && caller_may_use(registry, principal, scope, tool))
         return tool;
+    if (tool && !scope_allows_tool(scope, tool->name)) { /* its own token says what it may: nothing is given away */
+        scope_check(&request->arena, scope, tool->name, NULL, 0, &err);
+        mcp_reply_error(request, RPC_INVALID_PARAMS, STR_NONE, "%s; nothing was run", err.text);
+        return NULL;
+    }
     struct suggestion nearest = suggestion_for(name);
     for (size_t i = 0; i < registry_tool_count(registry); i++) {
         const struct tool *other = registry_tool_at(registry, i);
-        if (registry_allows(registry, principal, other))
+        if (caller_may_use(registry, principal, scope, other))
             suggestion_offer(&nearest, other->name);
     }
     struct str shown = {name.p, name.n < 100 ? name.n : 100};

@@ -214,6 +214,13 @@ const struct tool *rest_tool(struct exchange *exchange, const char *name)
 
 bool rest_may_use(struct exchange *exchange, const struct tool *tool)
 {
+    const struct scope *scope = exchange->caller.scope;
+    struct err err = {0};
+    if (!scope_allows_tool(scope, tool->name)) {
+        scope_check(&exchange->arena, scope, tool->name, NULL, 0, &err);
+        rest_refuse(exchange, PROBLEM_FORBIDDEN, arena_copy_text(&exchange->arena, err.text));
+        return false;
+    }
     if (registry_allows(engine_registry(exchange->engine), exchange->caller.principal, tool))
         return true;
     rest_refuse(exchange, PROBLEM_FORBIDDEN,
@@ -231,7 +238,8 @@ struct shape_view rest_view(struct exchange *exchange, const struct operation *o
         .arena = &exchange->arena,
         .now_ms = exchange_now_ms(exchange),
         .privileged = privileged,
-        .withheld = !privileged && !own && !shape_shared(op, tool),
+        .approver = exchange->caller.role == ROLE_APPROVER,
+        .withheld = (!privileged && !own && !shape_shared(op, tool)) || !caller_covers(exchange->caller.scope, op),
     };
 }
 
@@ -271,6 +279,8 @@ static void refused_call(struct exchange *exchange, const struct engine_reply *r
 {
     const struct identity_error *why = reply->why;
     struct problem_document problem = {.type = PROBLEM_INVALID_ARGUMENTS, .detail = error_text(reply)};
+    if (reply->err->code == ERR_DENIED)
+        problem.type = PROBLEM_FORBIDDEN;
     switch (why ? why->refusal : REFUSAL_NONE) {
     case REFUSAL_KEY_MISSING: problem.type = PROBLEM_KEY_MISSING; break;
     case REFUSAL_KEY_INVALID: problem.type = PROBLEM_KEY_INVALID; break;
@@ -382,7 +392,7 @@ void rest_no_tool(struct exchange *exchange, const char *name)
     struct registry *registry = engine_registry(exchange->engine);
     struct suggestion nearest = suggestion_for(str_of(name));
     for (size_t i = 0; i < registry_tool_count(registry); i++)
-        if (registry_allows(registry, exchange->caller.principal, registry_tool_at(registry, i)))
+        if (caller_may_use(registry, exchange->caller.principal, exchange->caller.scope, registry_tool_at(registry, i)))
             suggestion_offer(&nearest, registry_tool_at(registry, i)->name);
     rest_refuse(exchange, PROBLEM_NO_SUCH_TOOL,
                 nearest.name
@@ -417,7 +427,10 @@ void rest_reply(struct exchange *exchange, const struct engine_reply *reply, boo
     case REPLY_STALE:
         existing_problem(exchange, reply, PROBLEM_STALE_VERSION, "look at the present version and decide again");
         return;
-    case REPLY_IMPOSSIBLE: existing_problem(exchange, reply, PROBLEM_NOT_POSSIBLE, NULL); return;
+    case REPLY_IMPOSSIBLE:
+        existing_problem(exchange, reply, reply->err->code == ERR_DENIED ? PROBLEM_FORBIDDEN : PROBLEM_NOT_POSSIBLE,
+                         NULL);
+        return;
     case REPLY_UNAVAILABLE: rest_refuse(exchange, PROBLEM_UNAVAILABLE, error_text(reply)); return;
     }
 }

@@ -190,7 +190,7 @@ void rest_tools(struct exchange *exchange)
     json_out_name(&out, "tools");
     json_out_array(&out);
     for (size_t i = 0; i < registry_tool_count(registry); i++)
-        if (registry_allows(registry, exchange->caller.principal, registry_tool_at(registry, i)))
+        if (caller_may_use(registry, exchange->caller.principal, exchange->caller.scope, registry_tool_at(registry, i)))
             write_tool(&out, registry_tool_at(registry, i));
     json_out_end_array(&out);
     json_out_member_text(&out, "policy_version", registry_policy_version(registry));

@@ -10,8 +10,6 @@
 #include <string.h>
 #include <strings.h>
 
-#define PRINCIPAL_BYTES_MAX 128
-
 static void write_token(struct buf *out, const struct token *token, const char *secret)
 {
     buf_add_text(out, "{\"id\":");
