@@ -176,6 +176,7 @@ struct token {
     const char *tenant, *principal;
     enum role role;
     int64_t created_ms, expires_ms, revoked_ms; /* 0 = not */
+    const char *tools, *entities;               /* what it is limited to, as scope_list_text makes it; NULL = all */
 };
 struct ledger_token { /* ADD: token in. FIND: secret_hash in, token out. REVOKE: id and revoked_ms in */
     struct token token;

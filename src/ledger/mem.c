@@ -658,6 +658,8 @@ static struct token copy_token(struct arena *arena, const struct token *token)
     copy.id = arena_copy_text(arena, token->id);
     copy.tenant = arena_copy_text(arena, token->tenant);
     copy.principal = arena_copy_text(arena, token->principal);
+    copy.tools = arena_copy_text(arena, token->tools);
+    copy.entities = arena_copy_text(arena, token->entities);
     return copy;
 }
 

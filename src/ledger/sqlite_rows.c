@@ -318,6 +318,8 @@ void bind_token(struct store *store, sqlite3_stmt *statement, const struct token
     put_int(&to, token->created_ms);
     put_int(&to, token->expires_ms);
     put_int(&to, token->revoked_ms);
+    put_text(&to, token->tools);
+    put_text(&to, token->entities);
 }
 
 /* ---- decoding ---- */
@@ -553,6 +555,8 @@ enum err_code row_token(struct store *store, sqlite3_stmt *row, struct arena *ar
     token.created_ms = take_int(&from);
     token.expires_ms = take_int(&from);
     token.revoked_ms = take_int(&from);
+    token.tools = take_text(&from);
+    token.entities = take_text(&from);
     if (finish(store, &from, err) == 0)
         *out = token;
     return err->code;

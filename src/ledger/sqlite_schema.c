@@ -15,8 +15,12 @@ static const char version_3[] =
 #include "schema_v3.h"
     ;
 
+static const char version_4[] =
+#include "schema_v4.h"
+    ;
+
 /* Step i brings a file from version i to i + 1. */
-static const char *const steps[STORE_SCHEMA_VERSION] = {version_1, version_2, version_3};
+static const char *const steps[STORE_SCHEMA_VERSION] = {version_1, version_2, version_3, version_4};
 
 /* ---- names ---- */
 

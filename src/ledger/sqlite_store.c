@@ -110,7 +110,7 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_TOMBSTONE_BY_ID] = "SELECT " TOMBSTONE_COLUMNS " FROM tombstones WHERE operation = ?1",
     [SQL_TOMBSTONE_BY_KEY] = "SELECT " TOMBSTONE_COLUMNS " FROM tombstones WHERE key_hash = ?1 "
                              "ORDER BY (state IN (?2, ?3)), key_version DESC LIMIT 1",
-    [SQL_INSERT_TOKEN] = "INSERT INTO principals (" TOKEN_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    [SQL_INSERT_TOKEN] = "INSERT INTO principals (" TOKEN_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [SQL_TOKEN_BY_ID] = "SELECT " TOKEN_COLUMNS " FROM principals WHERE id = ?1",
     [SQL_TOKEN_BY_HASH] = "SELECT " TOKEN_COLUMNS " FROM principals WHERE secret_hash = ?1",
     [SQL_TOKENS] = "SELECT " TOKEN_COLUMNS " FROM principals ORDER BY id",

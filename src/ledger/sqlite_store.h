@@ -11,7 +11,7 @@
 #include <sqlite3.h>
 
 #define STORE_APPLICATION_ID 0x6f6e6364 /* "oncd" */
-#define STORE_SCHEMA_VERSION 3
+#define STORE_SCHEMA_VERSION 4
 #define STORE_SMALL_BYTES    (16 << 20) /* files up to here are checked whole before they are used */
 #define STORE_CACHE_KIB      12288
 #define STORE_BUSY_MS        2000 /* how long another process may hold the write lock before a batch ends as unavailable */
@@ -234,7 +234,7 @@ enum err_code store_names_load(struct store *store, bool may_add, struct err *er
 #define INBOX_COLUMNS                                                                                                  \
     "id, source, event, type, status, outcome, match, value, external_id, operation, created_ms, received_ms, "        \
     "settled_ms, duplicates, duplicate_ms, retain_until_ms, result, body"
-#define TOKEN_COLUMNS "id, secret_hash, tenant, principal, role, created_ms, expires_ms, revoked_ms"
+#define TOKEN_COLUMNS "id, secret_hash, tenant, principal, role, created_ms, expires_ms, revoked_ms, tools, entities"
 
 /* A row as operation in arena; arguments, result and error only with payload. Position in the file goes to *n unless
  * NULL. */
