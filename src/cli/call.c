@@ -23,7 +23,8 @@ enum {
     NOT_BEFORE,
     DRY_RUN,
     REPEAT_OF,
-    DISTINCT_FROM
+    DISTINCT_FROM,
+    OVERRIDE_REASON
 };
 
 static const struct cli_option options[] = {
@@ -42,6 +43,7 @@ static const struct cli_option options[] = {
     {DRY_RUN, "dry-run", NULL, NULL, "tell what would happen; nothing is recorded or sent"},
     {REPEAT_OF, "repeat-of", "OP", NULL, "do it once more on purpose: the operation that it repeats"},
     {DISTINCT_FROM, "distinct-from", "OP", NULL, "this is another intent than that unresolved operation"},
+    {OVERRIDE_REASON, "override-reason", "TEXT", NULL, "why it is done again within its window, where that is allowed"},
     {0},
 };
 
@@ -90,6 +92,7 @@ static bool take(struct call_body *body, int option, const char *value)
     case WORKFLOW: body->workflow = value; break;
     case NOT_BEFORE: body->not_before = value; break;
     case REPEAT_OF: body->repeat_of = value; break;
+    case OVERRIDE_REASON: body->override_reason = value; break;
     case ASYNC: body->async = true; break;
     case DRY_RUN: body->dry_run = true; break;
     }

@@ -94,6 +94,7 @@ void call_body_write(const struct call_body *body, struct buf *buf)
             json_out_text(&out, body->distinct_from[i]);
         json_out_end_array(&out);
     }
+    json_out_member_text(&out, "override_reason", body->override_reason);
     if (body->wait_ms >= 0)
         json_out_member_int(&out, "wait_ms", body->wait_ms);
     if (body->dry_run)

@@ -12,6 +12,7 @@ struct call_body {
     const char *tool;
     struct json *arguments;                                                            /* an object */
     const char *key, *run, *step, *session, *call, *workflow, *not_before, *repeat_of; /* NULL = not given */
+    const char *override_reason;
     const char *distinct_from[CALL_DISTINCT_MAX];
     size_t distinct_count;
     int64_t wait_ms; /* < 0: not given */

@@ -1,5 +1,6 @@
 #include "cli/eval_world.h"
 
+#include "adapter/command.h"
 #include "adapter/http.h"
 #include "adapter/mcp.h"
 #include "adapter/route.h"
@@ -38,6 +39,7 @@ struct eval_world {
     uv_loop_t loop; /* the adapters'; they build requests and never send one */
     struct adapter *http;
     struct mcp_hub *hub; /* without servers */
+    struct adapter *command;
     struct adapter_route route;
     /* of one group */
     int64_t now_ms;
@@ -425,6 +427,7 @@ static void keep_reply(void *user, const struct engine_reply *reply)
         out->answer = ANSWER_REFUSED;
         out->text = refusal_text(reply, asked->arena);
         break;
+    case REPLY_POLICY:
     case REPLY_REPEAT:
         out->answer = ANSWER_REFUSED;
         out->text = arena_copy_text(asked->arena, reply->err->text);
@@ -567,6 +570,8 @@ static void close_adapters(struct eval_world *world)
         http_adapter_close(world->http, NULL, NULL);
     if (world->hub)
         mcp_hub_close(world->hub, NULL, NULL);
+    if (world->command)
+        command_adapter_close(world->command, NULL, NULL);
     uv_run(&world->loop, UV_RUN_DEFAULT);
     uv_loop_close(&world->loop);
 }
@@ -585,7 +590,9 @@ static enum err_code open_adapters(struct eval_world *world, struct err *err)
     if (code)
         return code;
     adapter_route_init(&world->route);
+    world->command = command_adapter_new(&world->loop);
     world->route.kinds[PROVIDER_HTTP] = world->http;
+    world->route.kinds[PROVIDER_COMMAND] = world->command;
     world->route.kinds[PROVIDER_MCP] = mcp_hub_adapter(world->hub);
     return ERR_NONE;
 }

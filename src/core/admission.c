@@ -12,6 +12,8 @@ const char *verdict_name(enum verdict verdict)
     case VERDICT_EXPIRED: return "expired";
     case VERDICT_REPEAT_UNKNOWN: return "repeat_unknown";
     case VERDICT_REPEAT_OPEN: return "repeat_open";
+    case VERDICT_POLICY: return "policy";
+    case VERDICT_LOOK: return "look_again";
     }
     return "?";
 }
@@ -131,6 +133,13 @@ static struct admission_result open_version(struct admission *admission, const s
     return result;
 }
 
+/* A rejection that the same call, made later, need not meet again: unlike a person's no. */
+static bool may_come_again(const struct operation *existing)
+{
+    return existing->state == STATE_REJECTED &&
+           (existing->reason == REASON_POLICY || existing->reason == REASON_EXPIRED);
+}
+
 static struct admission_result meet(struct admission *admission, const struct admission_facts *facts,
                                     const struct operation *existing)
 {
@@ -141,7 +150,7 @@ static struct admission_result meet(struct admission *admission, const struct ad
         proven_without_effect(existing->state) && !existing->may_have_applied)
         return open_version(admission, facts, existing->key_version, existing->id);
     bool same = same_arguments(admission, existing);
-    if (!same && proven_without_effect(existing->state) && !existing->may_have_applied)
+    if ((!same || may_come_again(existing)) && proven_without_effect(existing->state) && !existing->may_have_applied)
         return open_version(admission, facts, existing->key_version, existing->id);
     /* Mismatch before status (case S62): "busy, retry" would invite a wrong replay. */
     if (!same && admission->on_mismatch == MISMATCH_CONFLICT)
@@ -240,4 +249,18 @@ struct admission_result admission_decide(struct admission *admission, const stru
             return verdict(state_terminal(join->state) ? VERDICT_REPLAY : VERDICT_JOIN, join);
     }
     return open_new(admission, facts);
+}
+
+void admission_claim(const struct admission *admission, const struct claims_facts *facts,
+                     struct admission_result *result)
+{
+    switch (claims_decide(admission->claims, facts, admission->wants_entities, &result->refusal)) {
+    case CLAIMS_PASS: break;
+    case CLAIMS_WAIT: result->waits = true; break;
+    case CLAIMS_LOOK: result->verdict = VERDICT_LOOK; break;
+    case CLAIMS_GUARD:
+    case CLAIMS_ENTITY:
+    case CLAIMS_WINDOW:
+    case CLAIMS_BUDGET: result->verdict = VERDICT_POLICY; break;
+    }
 }

@@ -3,7 +3,7 @@
 #ifndef CORE_ADMISSION_H
 #define CORE_ADMISSION_H
 
-#include "core/operation.h"
+#include "core/claims.h"
 
 #define ADMISSION_CANDIDATES_MAX 8
 #define ADMISSION_DISTINCT_MAX   8
@@ -22,6 +22,8 @@ struct admission {
     const char *const *volatile_pointers; /* of the tool: members that are no part of what is compared */
     size_t volatile_count;
     const char *new_version_of; /* operator's retry of a closed operation: opens the next version; else NULL */
+    struct claims *claims;      /* NULL: the call claims nothing (design 9) */
+    bool wants_entities;        /* it may start at once; else it takes its entities when its turn has come */
 };
 
 struct admission_facts {
@@ -47,7 +49,9 @@ enum verdict {
     VERDICT_HELD,           /* existing is in doubt: nothing runs until distinct_from or it settles */
     VERDICT_EXPIRED,        /* tombstone: known executed, result dropped */
     VERDICT_REPEAT_UNKNOWN, /* repeat_of names no operation of this tool that the call would have joined */
-    VERDICT_REPEAT_OPEN     /* repeat_of names an operation that is not terminal */
+    VERDICT_REPEAT_OPEN,    /* repeat_of names an operation that is not terminal */
+    VERDICT_POLICY,         /* new, but refused by a guard, an entity, a window or a budget: nothing is kept of it */
+    VERDICT_LOOK            /* entities have changed since the guards looked: look again, then admit again */
 };
 const char *verdict_name(enum verdict verdict);
 
@@ -56,6 +60,8 @@ struct admission_result {
     const struct operation *existing;  /* JOIN, REPLAY, CONFLICT, NOT_SHARED, HELD, REPEAT_OPEN; of the facts */
     const struct tombstone *tombstone; /* EXPIRED, or CONFLICT and NOT_SHARED against a tombstone */
     bool other_arguments;              /* replayed although the arguments differ (on_mismatch: replay) */
+    struct claims_refusal refusal;     /* POLICY */
+    bool waits;                        /* NEW: in the queue of an entity, as claims_await() makes it */
 };
 
 /* Which of a key's versions answers for it: the newest that is not proven without effect, and when all are, the newest.
@@ -71,5 +77,9 @@ bool admission_joins(const struct admission *admission, const struct operation *
 bool admission_doubts(const struct admission *admission, const struct operation *other);
 struct admission_result admission_decide(struct admission *admission, const struct admission_facts *facts,
                                          int64_t now_ms);
+/* A call that is new and claims something: whether it gets it. Only then are these facts asked for: a known key is
+ * answered before any policy looks at it. */
+void admission_claim(const struct admission *admission, const struct claims_facts *facts,
+                     struct admission_result *result);
 
 #endif

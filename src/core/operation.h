@@ -148,6 +148,7 @@ struct attempt {
     X(CAUSE_OPERATOR, "operator") /* resolve, retry */                                                                 \
     X(CAUSE_CANCEL, "cancel")                                                                                          \
     X(CAUSE_APPROVAL, "approval") /* a person agreed or refused, or was asked anew */                                  \
+    X(CAUSE_POLICY, "policy")     /* a guard said no at its turn */                                                    \
     X(CAUSE_EVIDENCE, "evidence") /* late finding, kept (design 3.4) */                                                \
     X(CAUSE_GAVE_UP, "gave_up")   /* automatic reconciliation ended without an answer */
 

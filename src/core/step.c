@@ -104,12 +104,17 @@ static void wake_at(struct operation *op, int64_t at_ms)
     op->wake_at_ms = at_ms;
 }
 
-static bool total_is_over(const struct operation *op, const struct tool *tool, int64_t now_ms)
+int64_t step_total_end(const struct operation *op, const struct tool *tool)
 {
     int64_t since = op->not_before_ms > op->created_ms ? op->not_before_ms : op->created_ms;
     if (since < op->ready_ms) /* what people took to decide is not the provider's time */
         since = op->ready_ms;
-    return now_ms - since >= tool->retry.total_ms;
+    return since + tool->retry.total_ms;
+}
+
+static bool total_is_over(const struct operation *op, const struct tool *tool, int64_t now_ms)
+{
+    return now_ms >= step_total_end(op, tool);
 }
 
 static bool time_is_up(const struct ctx *c)
@@ -610,10 +615,34 @@ static void lookup_answer(struct ctx *c)
 
 /* ---- beginnings ---- */
 
+/* What others took is not the provider's time. */
+static void leave_queue(struct ctx *c)
+{
+    if (c->op->state == STATE_PLANNED && c->op->reason == REASON_AWAITING_ENTITY)
+        c->op->ready_ms = c->in->now_ms;
+}
+
+/* The ledger lets it into the queues, or gives it the entities and wakes it, with this very transition. */
+static void await_entity(struct ctx *c)
+{
+    struct operation *op = c->op;
+    assert(op->state == STATE_PLANNED && c->tool);
+    if (time_is_up(c)) {
+        end(c, CAUSE_TIMER, STATE_REJECTED, REASON_EXPIRED,
+            "what it works on was not free within the tool's total time");
+        return;
+    }
+    if (op->reason != REASON_AWAITING_ENTITY)
+        move(c, CAUSE_HELD, STATE_PLANNED, REASON_AWAITING_ENTITY, NULL);
+    c->fx->changed = true;
+    wake_at(op, step_total_end(op, c->tool));
+}
+
 static void dispatch(struct ctx *c)
 {
     struct operation *op = c->op;
     assert(approval_complete(op)); /* wake() lets nothing else come here */
+    leave_queue(c);
     op->tries++;
     op->attempts++;
     op->may_have_applied = true;
@@ -630,6 +659,7 @@ static void hold(struct ctx *c)
     struct operation *op = c->op;
     bool waits_for_first = op->state == STATE_PLANNED || op->state == STATE_PENDING_DISPATCH;
     assert(approval_complete(op));
+    leave_queue(c);
     if (op->state == STATE_PLANNED)
         move(c, CAUSE_HELD, STATE_PENDING_DISPATCH, c->in->hold_reason, NULL);
     else if (waits_for_first && op->reason != c->in->hold_reason)
@@ -1034,6 +1064,8 @@ enum err_code step(struct operation *op, const struct tool *tool, const struct s
         else
             become_unknown(&c, CAUSE_ANSWER, REASON_TOOL_MISSING, in->finding.detail);
         break;
+    case STEP_AWAIT_ENTITY: await_entity(&c); break;
+    case STEP_REFUSE: end(&c, CAUSE_POLICY, STATE_REJECTED, REASON_POLICY, in->note); break;
     case STEP_LOOKUP_BEGIN: lookup_begin(&c); break;
     case STEP_LOOKUP_ANSWER:
         if (tool)

@@ -17,6 +17,8 @@ enum step_kind {
     STEP_DISPATCH,      /* a connection slot is taken: the attempt begins with this transition */
     STEP_HOLD,          /* no slot, breaker open, tool missing: wait until hold_until_ms */
     STEP_ANSWER,        /* a call attempt ended with `finding` */
+    STEP_AWAIT_ENTITY,  /* planned, its turn has come, but it does not hold its entities: it asks for them */
+    STEP_REFUSE,        /* planned, its turn has come, and a guard says no: `note` tells why */
     STEP_LOOKUP_BEGIN,  /* a look-up attempt begins with this transition */
     STEP_LOOKUP_ANSWER, /* a look-up ended with `finding` (never OUTCOME_MORE) */
     STEP_WAKE,          /* wake_at came: decide what to do next */
@@ -93,6 +95,8 @@ enum err_code step(struct operation *op, const struct tool *tool, const struct s
  * and settle, within which a request whose answer we no longer wait for may land, must lie within the key's retention.
  * True for tools that are not idempotent by key. */
 bool step_key_lasts(const struct operation *op, const struct tool *tool, int64_t now_ms);
+/* When the tool's total time is over for it. */
+int64_t step_total_end(const struct operation *op, const struct tool *tool);
 /* Whether an automatic re-send of this unknown operation is provably harmless now (design 6). */
 bool step_may_resend(const struct operation *op, const struct tool *tool, int64_t now_ms);
 

@@ -48,7 +48,7 @@ enum step_identity { STEP_PER_STEP, STEP_PER_ARGUMENTS };
 enum key_format { KEY_FORMAT_OPERATION_ID, KEY_FORMAT_UUID, KEY_FORMAT_HEX };
 
 /* By what adapter a provider is reached. */
-enum provider_kind { PROVIDER_HTTP, PROVIDER_MCP, PROVIDER_KIND_COUNT };
+enum provider_kind { PROVIDER_HTTP, PROVIDER_MCP, PROVIDER_COMMAND, PROVIDER_MAIL, PROVIDER_KIND_COUNT };
 
 struct provider {
     const char *name;

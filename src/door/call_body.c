@@ -386,6 +386,7 @@ bool call_body_read(struct arena *arena, struct str body, const struct call_head
         {.name = "workflow", .type = BODY_TEXT, .out = &c->workflow},
         {.name = "repeat_of", .type = BODY_TEXT, .out = &c->repeat_of},
         {.name = "distinct_from", .type = BODY_ANY, .out = &distinct},
+        {.name = "override_reason", .type = BODY_TEXT, .out = &c->override_reason},
         {.name = "wait_ms", .type = BODY_INT, .out = &wait_ms, .min = 0, .max = ENGINE_WAIT_MS_MAX},
         {.name = "not_before", .type = BODY_TIME, .out = &c->not_before_ms},
         {.name = "dry_run", .type = BODY_BOOL, .out = &call->dry_run},

@@ -329,6 +329,32 @@ static const struct json *without(struct arena *arena, const struct json *argume
     return copy;
 }
 
+static bool take_override(struct reading *reading, const struct json *value, const char *where, const char *pointer,
+                          struct call *call, const char **from)
+{
+    if (pointer ? is_blank(value) : !value)
+        return true;
+    if (value->type != JSON_STRING || value->text.n == 0 || value->text.n > CALL_COORDINATE_BYTES_MAX)
+        return refuse(reading, pointer, "%s must be a text of at most %d bytes", where, CALL_COORDINATE_BYTES_MAX);
+    return agree(reading, where, arena_copy_str(reading->arena, value->text), &call->override_reason, from);
+}
+
+/* Tools without a window that may be overridden keep an argument of that name for themselves. */
+static const char *override_argument(const struct tool *tool)
+{
+    bool overridable = tool->claims && tool->claims->window.key && tool->claims->window.overridable;
+    return overridable && mcp_adds_argument(tool, MCP_ARGUMENT_OVERRIDE) ? MCP_ARGUMENT_OVERRIDE : NULL;
+}
+
+static bool read_override(struct reading *reading, const struct tool *tool, struct call *call)
+{
+    const char *argument = override_argument(tool), *from = "";
+    return take_override(reading, json_get(reading->meta, MCP_META_OVERRIDE), meta_place(reading, MCP_META_OVERRIDE),
+                         NULL, call, &from) &&
+           (!argument || take_override(reading, json_get(call->arguments, argument), argument,
+                                       "/" MCP_ARGUMENT_OVERRIDE, call, &from));
+}
+
 static bool read_intent(struct reading *reading, const struct tool *tool, struct call *call)
 {
     const char *repeat = mcp_adds_argument(tool, MCP_ARGUMENT_REPEAT) ? MCP_ARGUMENT_REPEAT : NULL;
@@ -344,7 +370,9 @@ static bool read_intent(struct reading *reading, const struct tool *tool, struct
         return false;
     if (distinct && !take_distinct(reading, json_get(arguments, distinct), distinct, "/" MCP_ARGUMENT_DISTINCT, call))
         return false;
-    const char *const drop[] = {repeat, distinct, hidden_argument(tool)};
+    if (!read_override(reading, tool, call))
+        return false;
+    const char *const drop[] = {repeat, distinct, override_argument(tool), hidden_argument(tool)};
     call->arguments = without(reading->arena, arguments, drop, sizeof drop / sizeof *drop);
     return true;
 }

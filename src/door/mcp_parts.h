@@ -32,6 +32,7 @@
 #define MCP_META_WORKFLOW     "dev.onced/workflow"
 #define MCP_META_REPEAT       "dev.onced/repeat-of"
 #define MCP_META_DISTINCT     "dev.onced/distinct-from"
+#define MCP_META_OVERRIDE     "dev.onced/override-reason"
 #define MCP_META_RESULT       "dev.onced/result" /* onced's result shape beside a server's own result */
 
 #define MCP_SESSION_ID_SIZE 33 /* 32 hexadecimal characters and the NUL */
@@ -275,6 +276,7 @@ bool mcp_identity_read(struct arena *arena, const struct rpc_message *message, c
 /* The arguments that onced adds to the published schemas of writes and takes out again (design 2.8, 2.9). */
 #define MCP_ARGUMENT_REPEAT   "repeat_of"
 #define MCP_ARGUMENT_DISTINCT "distinct_from"
+#define MCP_ARGUMENT_OVERRIDE "override_reason"
 
 /* ---- mcp_result.c, pure: what tools/call answers ---- */
 

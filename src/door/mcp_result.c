@@ -259,6 +259,24 @@ static void repeat_words(struct buf *out, const struct engine_reply *reply, cons
                tool_name(reply, view));
 }
 
+static void policy_words(struct buf *out, const struct engine_reply *reply, const struct mcp_result_view *view)
+{
+    const struct claims_refusal *refusal = reply->refusal;
+    const char *why = reply->err && reply->err->text[0] ? reply->err->text : "a policy forbids it";
+    buf_printf(out, "Nothing was run: %s.", why);
+    if (refusal->verdict == CLAIMS_ENTITY && refusal->operation) {
+        buf_add_text(out, "\nTo learn when it has ended, ");
+        add_wait(out, refusal->operation, view);
+        buf_add_char(out, '.');
+    } else if (refusal->verdict == CLAIMS_WINDOW && refusal->overridable) {
+        buf_printf(out,
+                   "\nOnly if the user wants it again all the same, call %s again with \"override_reason\": why.",
+                   tool_name(reply, view));
+    } else {
+        buf_printf(out, "\nDo not call %s again for this now.", tool_name(reply, view));
+    }
+}
+
 static void plan_words(struct buf *out, const struct engine_reply *reply)
 {
     buf_add_text(out, "Nothing was run or recorded. This is what a call would do:\n");
@@ -275,6 +293,7 @@ void mcp_write_result_text(struct buf *out, const struct engine_reply *reply, co
     case REPLY_CONFLICT: conflict_words(out, reply, view); return;
     case REPLY_NOT_SHARED: not_shared_words(out, reply, view); return;
     case REPLY_HELD: held_words(out, reply, view); return;
+    case REPLY_POLICY: policy_words(out, reply, view); return;
     case REPLY_EXPIRED: expired_words(out, reply, view); return;
     case REPLY_REPEAT: repeat_words(out, reply, view); return;
     case REPLY_NOT_FOUND: buf_add_text(out, "There is no such operation."); return;
@@ -304,6 +323,7 @@ bool mcp_result_is_error(const struct engine_reply *reply)
     case REPLY_REPEAT: return !repeat_is_open(reply);
     case REPLY_PLAN:
     case REPLY_NOT_SHARED:
+    case REPLY_POLICY: /* nothing is wrong with the call */
     case REPLY_HELD: return false;
     case REPLY_REFUSED:
     case REPLY_CONFLICT:
@@ -352,6 +372,25 @@ struct not_run {
     const char *message; /* safe_user_message */
 };
 
+static struct not_run not_run_by_policy(const struct claims_refusal *refusal)
+{
+    enum problem_type type = shape_refusal_type(refusal);
+    switch (refusal->verdict) {
+    case CLAIMS_ENTITY:
+        return (struct not_run){type, NEXT_WAIT, "Nothing was done now: an earlier request about the same is not settled."};
+    case CLAIMS_WINDOW:
+        return (struct not_run){type, NEXT_DO_NOT_RETRY, "Nothing was done now: the same was done not long ago."};
+    case CLAIMS_BUDGET:
+        return (struct not_run){type, refusal->until_ms ? NEXT_WAIT : NEXT_ASK_HUMAN,
+                                "Nothing was done now: a limit has been reached."};
+    case CLAIMS_GUARD:
+    case CLAIMS_PASS:
+    case CLAIMS_WAIT:
+    case CLAIMS_LOOK: break;
+    }
+    return (struct not_run){type, NEXT_DO_NOT_RETRY, "This was not done: it is not allowed as things stand."};
+}
+
 static struct not_run not_run_of(const struct engine_reply *reply)
 {
     switch (reply->kind) {
@@ -367,6 +406,7 @@ static struct not_run not_run_of(const struct engine_reply *reply)
     case REPLY_HELD:
         return (struct not_run){PROBLEM_IN_DOUBT, waits_for_person(reply->op) ? NEXT_ASK_HUMAN : NEXT_WAIT,
                                 "Nothing was done now: an earlier request is still being checked."};
+    case REPLY_POLICY: return not_run_by_policy(reply->refusal);
     case REPLY_REPEAT:
         return repeat_is_open(reply)
                    ? (struct not_run){PROBLEM_REPEAT_REFUSED, NEXT_WAIT,
@@ -398,6 +438,7 @@ static void add_problem(struct buf *out, const struct engine_reply *reply, enum 
         problem.errors = reply->why->errors;
         problem.error_count = reply->why->error_count;
     }
+    problem.refusal = reply->refusal;
     if (type == PROBLEM_RESULT_NOT_SHARED)
         problem.principal = reply->op ? reply->op->principal : reply->tombstone ? reply->tombstone->principal : NULL;
     if (type == PROBLEM_KEY_REUSED) {
@@ -412,6 +453,8 @@ static void not_run_shape(struct buf *out, const struct engine_reply *reply, con
 {
     struct not_run what = not_run_of(reply);
     int64_t retry_ms = what.next == NEXT_WAIT && reply->op ? shape_retry_after_ms(reply->op, view->shape.now_ms) : 0;
+    if (reply->refusal)
+        retry_ms = shape_refusal_wait_ms(reply->refusal, view->shape.now_ms);
     struct buf problem;
     struct json_out json;
     buf_init(&problem, 0);
@@ -447,6 +490,7 @@ static void add_shape(struct buf *out, const struct engine_reply *reply, const s
     case REPLY_CONFLICT:
     case REPLY_NOT_SHARED:
     case REPLY_HELD:
+    case REPLY_POLICY:
     case REPLY_REPEAT:
     case REPLY_NOT_FOUND:
     case REPLY_STALE:

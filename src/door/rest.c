@@ -335,6 +335,17 @@ static void held(struct exchange *exchange, const struct engine_reply *reply)
                      id));
 }
 
+static void refused_by_policy(struct exchange *exchange, const struct engine_reply *reply)
+{
+    struct problem_document problem = {
+        .type = shape_refusal_type(reply->refusal),
+        .detail = error_text(reply),
+        .refusal = reply->refusal,
+        .retry_after_ms = shape_refusal_wait_ms(reply->refusal, exchange_now_ms(exchange)),
+    };
+    rest_problem(exchange, &problem);
+}
+
 static void plan(struct exchange *exchange, const struct engine_reply *reply)
 {
     buf_add_str(&exchange->answer, reply->plan);
@@ -422,6 +433,7 @@ void rest_reply(struct exchange *exchange, const struct engine_reply *reply, boo
         existing_problem(exchange, reply, PROBLEM_RESULT_EXPIRED,
                          "this has been called before; only the fact is still kept");
         return;
+    case REPLY_POLICY: refused_by_policy(exchange, reply); return;
     case REPLY_REPEAT: existing_problem(exchange, reply, PROBLEM_REPEAT_REFUSED, NULL); return;
     case REPLY_NOT_FOUND: rest_refuse(exchange, PROBLEM_NOT_FOUND, "no such operation"); return;
     case REPLY_STALE:

@@ -246,6 +246,52 @@ static void add_coordinates(struct buf *out, const struct operation *op)
     add_text(out, op->previous);
 }
 
+/* ---- approvals ---- */
+
+static void add_decision(struct buf *out, const struct approval_decision *decision)
+{
+    ADD(out, "{\"by\":");
+    add_text(out, decision->by);
+    ADD(out, ",\"decision\":");
+    add_plain(out, decision->approve ? "approve" : "deny");
+    ADD(out, ",\"at\":");
+    shape_time(out, decision->at_ms);
+    ADD(out, ",\"note\":");
+    add_text(out, decision->note);
+    ADD(out, ",\"via\":");
+    add_plain(out, approval_via_name(decision->via));
+}
+
+static void add_approval(struct buf *out, const struct operation *op, const struct shape_view *view)
+{
+    struct approval approval;
+    if (approval_read(view->arena, op->approval, &approval, NULL))
+        return;
+    ADD(out, ",\"approval\":{\"needed\":");
+    add_int(out, approval.needed);
+    ADD(out, ",\"given\":");
+    add_int(out, approval_given(&approval));
+    ADD(out, ",\"open\":");
+    add_bool(out, op->state == STATE_PLANNED && !approval_complete(op));
+    ADD(out, ",\"expires_at\":");
+    shape_time(out, approval.expires_ms);
+    ADD(out, ",\"decisions\":[");
+    for (size_t i = 0; i < approval.count; i++) {
+        if (i > 0)
+            buf_add_char(out, ',');
+        add_decision(out, &approval.decisions[i]);
+        buf_add_char(out, '}');
+    }
+    ADD(out, "]}");
+    if (!view->decision)
+        return;
+    ADD(out, ",\"decision\":");
+    add_decision(out, view->decision);
+    ADD(out, ",\"counted\":");
+    add_bool(out, view->decision_counted);
+    buf_add_char(out, '}');
+}
+
 void shape_operation(struct buf *out, const struct operation *op, const struct tool *tool,
                      const struct shape_view *view)
 {
@@ -256,9 +302,13 @@ void shape_operation(struct buf *out, const struct operation *op, const struct t
     if (view->privileged && !view->own_call) {
         ADD(out, ",\"key\":");
         add_text(out, op->key);
+    }
+    if ((view->privileged || (view->approver && op->approval.p)) && !view->own_call) {
         ADD(out, ",\"arguments\":");
         add_json(out, shape_masked(view->arena, op->arguments, tool));
     }
+    if (op->approval.p)
+        add_approval(out, op, view);
     if (view->with_incidents)
         add_incidents(out, view);
     add_notes(out, op, tool, view);
@@ -432,6 +482,56 @@ static void problem_differing(struct buf *out, const struct problem_document *pr
     buf_add_char(out, ']');
 }
 
+enum problem_type shape_refusal_type(const struct claims_refusal *refusal)
+{
+    switch (refusal->verdict) {
+    case CLAIMS_ENTITY: return PROBLEM_ENTITY_BUSY;
+    case CLAIMS_WINDOW: return PROBLEM_WINDOW;
+    case CLAIMS_BUDGET: return PROBLEM_BUDGET;
+    case CLAIMS_GUARD:
+    case CLAIMS_PASS:
+    case CLAIMS_WAIT:
+    case CLAIMS_LOOK: break;
+    }
+    return PROBLEM_GUARDED;
+}
+
+int64_t shape_refusal_wait_ms(const struct claims_refusal *refusal, int64_t now_ms)
+{
+    bool told = refusal->verdict == CLAIMS_WINDOW || refusal->verdict == CLAIMS_BUDGET;
+    return told && refusal->until_ms > now_ms ? refusal->until_ms - now_ms : 0;
+}
+
+static void problem_refusal(struct buf *out, const struct claims_refusal *refusal)
+{
+    if (refusal->operation) {
+        ADD(out, ",\"operation_id\":");
+        add_plain(out, refusal->operation);
+        ADD(out, ",\"operation\":\"/v1/operations/");
+        buf_add_text(out, refusal->operation);
+        buf_add_char(out, '"');
+    }
+    if (refusal->type) {
+        ADD(out, ",\"entity\":{\"type\":");
+        add_text(out, refusal->type);
+        ADD(out, ",\"id\":");
+        add_text(out, refusal->id);
+        buf_add_char(out, '}');
+    }
+    if (refusal->budget) {
+        ADD(out, ",\"budget\":");
+        add_text(out, refusal->budget);
+    }
+    if (refusal->verdict == CLAIMS_WINDOW) {
+        ADD(out, ",\"at\":");
+        shape_time(out, refusal->at_ms);
+        ADD(out, ",\"until\":");
+        shape_time(out, refusal->until_ms);
+        ADD(out, ",\"override\":");
+        add_text(out, refusal->overridable ? "with_reason" : "denied");
+    }
+}
+
 void shape_problem(struct buf *out, const struct problem_document *problem)
 {
     ADD(out, "{\"type\":\"urn:onced:problem:");
@@ -460,6 +560,8 @@ void shape_problem(struct buf *out, const struct problem_document *problem)
         problem_errors(out, problem);
     if (problem->differing)
         problem_differing(out, problem);
+    if (problem->refusal)
+        problem_refusal(out, problem->refusal);
     if (problem->version) {
         ADD(out, ",\"version\":");
         add_int(out, problem->version);

@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "core/claims.h"
 #include "core/identity.h"
 #include "core/operation.h"
 
@@ -17,10 +18,13 @@ struct shape_view {
     bool other_arguments; /* replayed although the arguments differ */
     bool own_call;        /* the answer of the caller's own call: nothing is masked */
     bool privileged;      /* operator or admin: key and arguments are shown */
+    bool approver;        /* somebody who decides: arguments of what needs approval are shown */
     bool withheld;        /* the result belongs to another principal */
     bool with_incidents;  /* incidents are known */
     const struct incident *incidents;
     size_t incident_count;
+    const struct approval_decision *decision; /* answer to a decision: the one that stands; NULL = no such answer */
+    bool decision_counted;                    /* and it is the one that was just made */
 };
 
 /* Appends the operation as one JSON object. tool NULL: the registry no longer has it; what may have to be masked is
@@ -69,10 +73,14 @@ struct str shape_masked(struct arena *arena, struct str json_text, const struct 
     X(PROBLEM_REPEAT_REFUSED, "repeat_refused", 409, "The repetition is refused; nothing was run")                     \
     X(PROBLEM_STALE_VERSION, "stale_version", 409, "The operation has changed since")                                  \
     X(PROBLEM_NOT_POSSIBLE, "not_possible", 409, "Not possible in the present state")                                  \
+    X(PROBLEM_ENTITY_BUSY, "entity_busy", 409, "Another operation works on this; nothing was run")                     \
+    X(PROBLEM_GUARDED, "guard", 409, "A rule about the present state forbids this; nothing was run")                   \
+    X(PROBLEM_WINDOW, "window", 409, "The same was done not long ago; nothing was run")                                \
     X(PROBLEM_TOO_LARGE, "too_large", 413, "The request is too large")                                                 \
     X(PROBLEM_NOT_JSON, "not_json", 415, "The body must be JSON")                                                      \
     X(PROBLEM_KEY_REUSED, "key_reused", 422, "The key was used with other arguments; nothing was run")                 \
     X(PROBLEM_INVALID_ARGUMENTS, "invalid_arguments", 422, "The arguments are not valid; nothing was run")             \
+    X(PROBLEM_BUDGET, "budget", 429, "A budget is used up; nothing was run")                                           \
     X(PROBLEM_INTERNAL, "internal", 500, "Something went wrong here")                                                  \
     X(PROBLEM_UNAVAILABLE, "unavailable", 503, "Not available at the moment; nothing was recorded, nothing was sent")
 
@@ -98,9 +106,14 @@ struct problem_document {
     size_t error_count;
     const char *const *differing; /* JSON Pointers; NULL = member left out */
     size_t differing_count;
+    const struct claims_refusal *refusal; /* by policy; NULL = none */
     int64_t version;        /* the operation's present version, 0 = not told */
     int64_t retry_after_ms; /* 0 = not told */
 };
+
+/* Of a refusal by policy: its type, and how long until there is room again (0 = not told). */
+enum problem_type shape_refusal_type(const struct claims_refusal *refusal);
+int64_t shape_refusal_wait_ms(const struct claims_refusal *refusal, int64_t now_ms);
 
 void shape_problem(struct buf *out, const struct problem_document *problem);
 

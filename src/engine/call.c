@@ -123,6 +123,7 @@ static void tell(struct waiter *waiter, struct flight *flight, enum reply_kind k
         .tool = flight->tool,
         .replayed = kind == REPLY_OPERATION,
         .other_arguments = result->other_arguments,
+        .refusal = kind == REPLY_POLICY ? &result->refusal : NULL,
         .err = err ? err : &no_error,
     };
     if (kind == REPLY_CONFLICT)
@@ -136,9 +137,21 @@ static bool answered_at_once(const struct waiter *waiter, const struct operation
     return waiter->async || (op->reason == REASON_AWAITING_APPROVAL && !waiter->waits_for_people);
 }
 
+/* The ledger has put it into the queues of its entities. */
+static void wait_for_entities(struct flight *flight)
+{
+    struct event *event = &flight->request.admit.event;
+    claims_await(&flight->op, flight->request.admit.admission.claims->wait_until_ms);
+    event->from = event->to = flight->op.state;
+    event->reason = flight->op.reason;
+    event->attempt = 0;
+}
+
 static void begin(struct flight *flight, struct waiter *waiter)
 {
     struct engine *engine = flight->engine;
+    if (flight->request.admit.result.waits)
+        wait_for_entities(flight);
     flight->durable = flight->op;
     flight->owned = flight->op.owner != NULL;
     flight_register(flight);
@@ -188,6 +201,7 @@ static void count_verdict(struct engine_stats *stats, enum verdict verdict)
     stats->replayed += verdict == VERDICT_REPLAY;
     stats->conflicts += verdict == VERDICT_CONFLICT;
     stats->held += verdict == VERDICT_HELD;
+    stats->policy += verdict == VERDICT_POLICY;
 }
 
 static void refuse_repeat(struct waiter *waiter, struct flight *flight, bool open)
@@ -203,6 +217,34 @@ static void refuse_repeat(struct waiter *waiter, struct flight *flight, bool ope
     tell(waiter, flight, REPLY_REPEAT, &err);
 }
 
+static void refuse_by_policy(struct waiter *waiter, struct flight *flight)
+{
+    const struct ledger_admit *admit = &flight->request.admit;
+    struct err err = {0};
+    claims_explain(admit->admission.claims, &admit->result.refusal, &err);
+    tell(waiter, flight, REPLY_POLICY, &err);
+}
+
+static void tell_unavailable(struct waiter *waiter, struct flight *flight, const struct err *err)
+{
+    struct engine_reply reply = {.kind = REPLY_UNAVAILABLE, .tool = flight->tool, .err = err};
+    flight->engine->stats.unavailable++;
+    waiter_reply(waiter, &reply);
+}
+
+/* Its entities were changed between the guards' look and the ledger's. True: it looks again. */
+static bool looks_again(struct flight *flight, struct waiter *waiter)
+{
+    flight->callers.first = waiter;
+    waiter->admitting = flight;
+    if (flight_look_again(flight))
+        return true;
+    flight->callers.first = NULL;
+    flight->phase = PHASE_NEW;
+    waiter->admitting = NULL;
+    return false;
+}
+
 static void admitted(struct ledger_request *request)
 {
     struct flight *flight = request->user;
@@ -213,9 +255,7 @@ static void admitted(struct ledger_request *request)
     engine_request_ended(engine);
     waiter->admitting = NULL;
     if (request->code) {
-        struct engine_reply reply = {.kind = REPLY_UNAVAILABLE, .tool = flight->tool, .err = &request->err};
-        engine->stats.unavailable++;
-        waiter_reply(waiter, &reply);
+        tell_unavailable(waiter, flight, &request->err);
         flight_free(flight);
         return;
     }
@@ -236,15 +276,40 @@ static void admitted(struct ledger_request *request)
     case VERDICT_EXPIRED: tell(waiter, flight, REPLY_EXPIRED, NULL); break;
     case VERDICT_REPEAT_UNKNOWN: refuse_repeat(waiter, flight, false); break;
     case VERDICT_REPEAT_OPEN: refuse_repeat(waiter, flight, true); break;
+    case VERDICT_POLICY: refuse_by_policy(waiter, flight); break;
+    case VERDICT_LOOK:
+        if (looks_again(flight, waiter))
+            return;
+        err_set(&request->err, ERR_UNAVAILABLE, "what tool %s works on keeps changing: nothing was recorded, nothing "
+                "was sent", flight->tool->name);
+        tell_unavailable(waiter, flight, &request->err);
+        break;
     }
     flight_free(flight);
 }
 
 /* ---- dry run ---- */
 
-static const char *plan_verdict(enum verdict verdict)
+static const char *plan_verdict(const struct admission_result *result)
 {
-    return verdict == VERDICT_NEW ? "execute" : verdict_name(verdict);
+    if (result->verdict == VERDICT_POLICY)
+        return claims_verdict_name(result->refusal.verdict);
+    return result->verdict == VERDICT_NEW ? "execute" : verdict_name(result->verdict);
+}
+
+static void write_plan_claims(struct flight *flight, struct json_out *out)
+{
+    const struct ledger_admit *admit = &flight->request.admit;
+    struct err err = {0};
+    if (!admit->admission.claims)
+        return;
+    json_out_name(out, "claims");
+    json_out_raw(out, flight->op.claims);
+    json_out_member_bool(out, "waits_for_entity", admit->result.waits);
+    if (admit->result.verdict != VERDICT_POLICY)
+        return;
+    claims_explain(admit->admission.claims, &admit->result.refusal, &err);
+    json_out_member_text(out, "refusal", err.text);
 }
 
 static void write_plan_approval(const struct flight *flight, struct json_out *out)
@@ -265,7 +330,7 @@ static void write_plan(struct flight *flight, struct json_out *out)
     digest_hex(&op->fingerprint, DIGEST_BYTES, hex);
     json_out_object(out);
     json_out_member_text(out, "tool", op->tool);
-    json_out_member_text(out, "decision", plan_verdict(result->verdict));
+    json_out_member_text(out, "decision", plan_verdict(result));
     json_out_member_text(out, "key_source", key_source_name(op->key_source));
     json_out_member_text(out, "key", op->key_source == KEY_SOURCE_REPEAT && !op->repeat_of ? NULL : op->key);
     json_out_member_int(out, "key_version", op->key_version);
@@ -277,6 +342,7 @@ static void write_plan(struct flight *flight, struct json_out *out)
     if (flight->asks_approval && result->verdict == VERDICT_NEW)
         write_plan_approval(flight, out);
     json_out_end_array(out);
+    write_plan_claims(flight, out);
     json_out_name(out, "operation");
     if (existing) {
         json_out_object(out);
@@ -315,6 +381,10 @@ static void planned(struct ledger_request *request)
     struct buf text;
     buf_init(&text, 0);
     struct engine_reply reply = {.kind = REPLY_UNAVAILABLE, .tool = flight->tool, .err = &request->err};
+    if (!request->code && request->admit.result.verdict == VERDICT_LOOK && looks_again(flight, waiter)) {
+        buf_release(&text);
+        return;
+    }
     if (!request->code) {
         struct json_out out;
         json_out_init(&out, &text);
@@ -424,6 +494,17 @@ static bool replay_from_memory(struct flight *flight, const struct engine_call *
     return true;
 }
 
+static void complete_claims(struct flight *flight)
+{
+    struct ledger_admit *admit = &flight->request.admit;
+    struct claims *claims = admit->admission.claims;
+    bool later = flight->asks_approval || flight->op.not_before_ms > flight->op.created_ms;
+    admit->admission.wants_entities = claims->entity_count > 0 && !later;
+    claims->wait_until_ms = step_total_end(&flight->op, flight->tool);
+    if (claims->window && claims->override_reason)
+        admit->event.note = arena_printf(&flight->arena, "window overridden: %s", claims->override_reason);
+}
+
 static void submit_admission(struct flight *flight, const struct engine_call *request, struct waiter *waiter)
 {
     struct ledger_admit *admit = &flight->request.admit;
@@ -439,6 +520,8 @@ static void submit_admission(struct flight *flight, const struct engine_call *re
         .actor = op->principal,
         .attempt = op->tries,
     };
+    if (admit->admission.claims)
+        complete_claims(flight);
     for (size_t i = 0; i < admit->admission.distinct_count; i++)
         admit->admission.distinct_from[i] = arena_copy_text(&flight->arena, admit->admission.distinct_from[i]);
     waiter->admitting = flight;
@@ -448,7 +531,8 @@ static void submit_admission(struct flight *flight, const struct engine_call *re
     flight->phase = PHASE_ADMIT;
     flight->request.command = LEDGER_ADMIT;
     flight->request.done = request->dry_run ? planned : admitted;
-    engine_submit(flight->engine, &flight->request);
+    if (!flight_look_first(flight))
+        engine_submit(flight->engine, &flight->request);
     MARK(admission_submitted);
 }
 
@@ -506,6 +590,11 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
         return waiter;
     }
     own_call_texts(flight);
+    if (tool->claims && flight_claim(flight, request->call.override_reason, &err)) {
+        why.refusal = REFUSAL_ARGUMENTS;
+        refuse(flight, reply, user, &why, &err);
+        return NULL;
+    }
     flight->asks_approval = approval_wanted(flight);
     op->created_ms = op->updated_ms = engine_now(engine);
     op->rev = 1;

@@ -65,6 +65,7 @@ enum reply_kind {
     REPLY_NOT_SHARED, /* the effect exists and belongs to another principal */
     REPLY_HELD,       /* in-doubt guard; op is the unresolved operation */
     REPLY_EXPIRED,    /* tombstone: known, payload dropped */
+    REPLY_POLICY,     /* new, but refused by a guard, an entity, a window or a budget; refusal says which, err why */
     REPLY_REPEAT,     /* repeat_of refused; err says why; op is the open operation when it is one */
     REPLY_NOT_FOUND,  /* no such operation for this tenant */
     REPLY_STALE,      /* decision on an older version; op is the present one */
@@ -84,6 +85,7 @@ struct engine_reply {
     const struct identity_error *why;  /* REPLY_REFUSED */
     const char *const *differing;      /* REPLY_CONFLICT: JSON Pointers; empty when the old arguments are gone */
     size_t differing_count;
+    const struct claims_refusal *refusal; /* REPLY_POLICY */
     struct str plan;
     const struct err *err; /* never NULL; code 0 when there is no error */
 };
@@ -154,7 +156,7 @@ void engine_decide(struct engine *engine, const struct engine_decision *decision
 
 struct engine_stats {
     size_t flights, waiters;
-    int64_t calls, admitted, joined, replayed, conflicts, held, refused, attempts, lookups, reads, unavailable;
+    int64_t calls, admitted, joined, replayed, conflicts, held, refused, policy, attempts, lookups, reads, unavailable;
 };
 struct engine_stats engine_stats(const struct engine *engine);
 

@@ -162,6 +162,8 @@ static bool goes_over_leases(enum step_kind kind)
     case STEP_DISPATCH:
     case STEP_HOLD:
     case STEP_ANSWER:
+    case STEP_AWAIT_ENTITY:
+    case STEP_REFUSE:
     case STEP_LOOKUP_BEGIN:
     case STEP_LOOKUP_ANSWER:
     case STEP_WAKE:
@@ -283,6 +285,7 @@ static void after_commit(struct flight *flight)
     log_transitions(flight->engine, &flight->op, change->events, change->event_count);
     log_incidents(change);
     decided(flight, REPLY_OPERATION, &none);
+    engine_plan(flight->engine, change->wake_ms);
     switch (flight->after) {
     case AFTER_SEND: flight_send(flight); break;
     case AFTER_GO_ON: flight_go_on(flight); break;
@@ -423,7 +426,7 @@ void flight_begin_attempt(struct flight *flight, enum attempt_kind kind)
     memcpy(attempt->id + 3, ulid, sizeof ulid);
 }
 
-static const struct json *arguments_of(struct flight *flight)
+const struct json *flight_arguments(struct flight *flight)
 {
     if (!flight->arguments) {
         struct json *value;
@@ -482,7 +485,7 @@ void flight_send(struct flight *flight)
         .tenant = op->tenant,
         .run = op->run,
         .trace = op->trace,
-        .arguments = arguments_of(flight),
+        .arguments = flight_arguments(flight),
         .progress = flight->progress,
         .origin = flight->origin,
     };
@@ -614,7 +617,7 @@ static bool take_slot(struct flight *flight, bool resend)
     return false;
 }
 
-static void want_send(struct flight *flight)
+void flight_want_send(struct flight *flight)
 {
     if (!take_slot(flight, flight->op.attempts > 0))
         return;
@@ -663,7 +666,7 @@ static void expire(struct flight *flight)
 
 void flight_ready(struct flight *flight)
 {
-    want_send(flight);
+    flight_take_turn(flight);
 }
 
 void flight_wake(struct flight *flight)
@@ -685,7 +688,7 @@ void flight_wake(struct flight *flight)
         if (flight->op.state == STATE_PLANNED)
             flight_ready(flight);
         else
-            want_send(flight);
+            flight_want_send(flight);
         break;
     case ACTION_LOOKUP: want_lookup(flight); break;
     case ACTION_EXPIRE: expire(flight); break;

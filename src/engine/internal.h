@@ -15,6 +15,7 @@
 #define COMMIT_RETRY_MS     200   /* ledger not available: first and … */
 #define COMMIT_RETRY_MAX_MS 5000  /* … longest wait before the same commit is tried again */
 #define CLAIM_BATCH         64
+#define GUARD_LOOKS_MAX     16 /* at an admission's entities, when they keep changing under its guards */
 #define IN_FLIGHT_DEFAULT   10000
 
 /* Something in a provider's queue for a connection slot. */
@@ -89,6 +90,7 @@ struct flight {
     struct attempt attempt;                          /* the one on the wire or about to be */
     struct attempt rows[LEDGER_CHANGE_ATTEMPTS_MAX]; /* to be written with the next commit */
     size_t row_count;
+    unsigned looks;               /* admission: at its entities (claims.c) */
     bool asks_approval;           /* admission: people are to be asked first (design 8) */
     struct adapter_origin origin; /* of the caller that opened it; gone after a restart */
     struct str progress;          /* of a look-up over pages */
@@ -182,9 +184,18 @@ void flight_owner_gone(struct flight *flight);
 void flight_enqueue(struct flight *flight);
 /* Runs a step and commits what it changed. ERR_CONFLICT from people's steps leaves everything as it was. */
 enum err_code flight_step(struct flight *flight, struct step_input *in, enum after_commit after, struct err *err);
+void flight_want_send(struct flight *flight);
+const struct json *flight_arguments(struct flight *flight); /* parsed once */
 void flight_retry(struct flight *flight); /* what the ledger did not take */
 int64_t flight_lease_ms(const struct tool *tool);
 void log_transitions(struct engine *engine, const struct operation *op, const struct event *events, size_t count);
+
+/* claims.c: what the call claims goes into its admission. ERR_INVALID, ERR_LIMIT. Only for tools with claims. */
+enum err_code flight_claim(struct flight *flight, const char *override_reason, struct err *err);
+/* Whether guards look at its entities before it is admitted: then that is under way, and the admission follows. */
+bool flight_look_first(struct flight *flight);
+bool flight_look_again(struct flight *flight); /* false: often enough */
+void flight_take_turn(struct flight *flight);  /* planned: with its entities on to the request, or into their queues */
 
 /* gate and queue */
 void route_push(struct route *route, struct queued *queued);

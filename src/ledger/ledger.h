@@ -36,6 +36,9 @@ enum ledger_command {
     LEDGER_INBOX_LIST,
     LEDGER_INBOX_COUNTS,
     LEDGER_INBOX_PRUNE,
+    LEDGER_ENTITIES,
+    LEDGER_ENTITY_RELEASE,
+    LEDGER_BUDGETS,
     LEDGER_STATS
 };
 
@@ -46,7 +49,7 @@ struct ledger_admit {
     struct attempt *attempt;        /* in: NULL unless op->state is dispatched */
     struct event event;             /* in: the admission event */
     bool dry_run;                   /* in: decide only, insert nothing (plan-only calls, design 4) */
-    struct admission_result result; /* out */
+    struct admission_result result; /* out; texts of the refusal are in the request's arena */
 };
 
 #define LEDGER_CHANGE_EVENTS_MAX    4
@@ -56,7 +59,9 @@ struct ledger_admit {
 /* Compare-and-set: writes all life fields of op (not delivered / orphaned; orphaned is cleared when the new state is
  * terminal) if the stored rev is op->rev - 1 and, when fence is not NULL, the stored owner equals fence, or, with
  * unheld, there is none (a claim does not raise rev). Else
- * ERR_STALE, ERR_NOT_FOUND when there is no such row. Attempts are inserted or, when the id exists, updated. */
+ * ERR_STALE, ERR_NOT_FOUND when there is no such row. Attempts are inserted or, when the id exists, updated.
+ * What op claims (core/claims.h) follows its state in the same transaction: what becomes of its entities, window and
+ * budgets is claims_move()'s word. A planned operation that awaits its entities and gets them has wake_at = now. */
 struct ledger_transition {
     const struct operation *op; /* in: the new row, rev already raised by one */
     const char *fence;          /* in: incarnation that must hold the row, NULL = no check … */
@@ -69,6 +74,7 @@ struct ledger_transition {
     size_t incident_count;
     const char *inbound; /* id of the waiting inbound event that this change applies, or NULL; it becomes applied to op
                             in the same transaction. No longer waiting: ERR_STALE, nothing is changed */
+    int64_t wake_ms; /* out: earliest wake_at that it set for others (who waited for its entities); 0 = none */
 };
 
 /* Hands out rows whose wake_at_ms has come (0 < wake_at <= now): non-terminal rows first, oldest first, and only rows
@@ -253,6 +259,52 @@ struct ledger_inbox_prune {
     int64_t next_ms; /* out: earliest retain_until_ms left, 0 = none */
 };
 
+/* An entity as it stands (design 9). */
+struct ledger_entity {
+    const char *type, *id;
+    const char *holder; /* operation id, NULL = nobody */
+    int64_t held_ms;    /* since when */
+    size_t waiting;
+    int64_t rev;           /* of its attributes; 0 = never set */
+    struct str attributes; /* JSON (claims_set), absent = none */
+    struct str override;   /* JSON {"by", "note", "operation", "at_ms"}: the last release by an operator */
+};
+
+/* With `of`: exactly its entities, in their order, found or not. Else those of the tenant that are held or waited for
+ * (all = also those that only have attributes), ordered by type and id, of a type, from behind (after_type, after_id)
+ * on. */
+struct ledger_entities {
+    const char *tenant; /* in */
+    const struct claims *of;
+    const char *type; /* NULL = any */
+    const char *after_type, *after_id;
+    bool all;
+    size_t limit;                   /* <= LEDGER_LIST_MAX */
+    struct ledger_entity *entities; /* out */
+    size_t count;
+};
+
+/* Takes an entity from the operation that holds it, whatever its state, and lets the next one in. ERR_NOT_FOUND when
+ * nobody holds it, ERR_STALE when another operation than the stated one does. */
+struct ledger_entity_release {
+    const char *tenant, *type, *id, *by, *note; /* in */
+    int64_t now_ms;
+    const char *operation; /* in: who must hold it, NULL = anybody; out: who did */
+    int64_t wake_ms;       /* out: as with transitions */
+};
+
+/* Sums of budgets, by slices (claims_slice), of one tenant; at most LEDGER_SCAN_MAX. */
+struct ledger_budget_slice {
+    const char *budget, *subject, *key;
+    int64_t start_ms, until_ms;
+    struct decimal amount;
+};
+struct ledger_budgets {
+    const char *tenant; /* in */
+    struct ledger_budget_slice *slices;
+    size_t count;
+};
+
 struct ledger_stats {
     int64_t by_state[STATE_COUNT]; /* out: open states exact; terminal ones as counted by the ledger's own counters */
     int64_t oldest_unknown_ms;     /* out: unknown_since of the oldest, 0 = none */
@@ -285,6 +337,9 @@ struct ledger_request {
         struct ledger_inbox_list inbox_list;
         struct ledger_inbox_counts inbox_counts;
         struct ledger_inbox_prune inbox_prune;
+        struct ledger_entities entities;
+        struct ledger_entity_release entity_release;
+        struct ledger_budgets budgets;
         struct ledger_stats stats;
     };
     enum err_code code;                           /* out */

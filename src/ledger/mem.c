@@ -4,6 +4,7 @@
 #include "ledger/ledger.h"
 
 #include "base/mem.h"
+#include "ledger/mem_claims.h"
 #include "ledger/mem_inbox.h"
 
 #include <stdlib.h>
@@ -45,6 +46,7 @@ struct mem_ledger {
     int64_t by_state[STATE_COUNT];
     int64_t commits, commands;
     struct mem_inbox inbox;
+    struct mem_claims claims;
 };
 
 static size_t bucket(const struct digest *digest)
@@ -253,6 +255,26 @@ static void gather(const struct mem_ledger *ledger, const struct admission *admi
             facts->in_doubt[facts->in_doubt_count++] = ledger->rows[i]->op;
 }
 
+/* A new call that claims something: whether it gets it. */
+static enum err_code judge_claims(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct ledger_admit *in = &request->admit;
+    struct claims_facts facts;
+    if (claim_facts(&ledger->claims.base, &in->admission, request->arena, &facts, &request->err))
+        return request->err.code;
+    admission_claim(&in->admission, &facts, &in->result);
+    return ERR_NONE;
+}
+
+static void insert_new(struct mem_ledger *ledger, const struct ledger_admit *in)
+{
+    struct ledger_admit waiting;
+    struct operation op;
+    if (in->result.waits)
+        claim_waiting(in, &waiting, &op);
+    insert_row(ledger, in->result.waits ? &waiting : in);
+}
+
 static enum err_code admit(struct mem_ledger *ledger, struct ledger_request *request)
 {
     struct ledger_admit *in = &request->admit;
@@ -265,12 +287,16 @@ static enum err_code admit(struct mem_ledger *ledger, struct ledger_request *req
     if (in->result.tombstone)
         in->result.tombstone = copy_stone(request->arena, in->result.tombstone);
     op->previous = arena_copy_text(request->arena, op->previous); /* may point into the row that it names */
+    if (in->result.verdict == VERDICT_NEW && in->admission.claims && judge_claims(ledger, request))
+        return request->err.code;
     if (in->result.verdict != VERDICT_NEW || in->dry_run)
         return ERR_NONE;
     if (find_row(ledger, op->id))
         return err_set(&request->err, ERR_INTERNAL, "operation %s exists already", op->id);
-    insert_row(ledger, in);
-    return ERR_NONE;
+    insert_new(ledger, in);
+    if (!op->claims.p)
+        return ERR_NONE;
+    return claim_admitted(&ledger->claims.base, &in->admission, in->result.waits, request->arena, &request->err);
 }
 
 /* ---- transition ---- */
@@ -303,6 +329,7 @@ static struct operation with_life(const struct operation *row, const struct oper
     op.call = row->call, op.trace = row->trace, op.repeat_of = row->repeat_of;
     op.distinct_from = row->distinct_from, op.previous = row->previous, op.provider_key = row->provider_key;
     op.arguments = row->arguments, op.created_ms = row->created_ms, op.not_before_ms = row->not_before_ms;
+    op.claims = row->claims;
     op.delivered = row->delivered, op.orphaned = orphaned;
     return op;
 }
@@ -322,15 +349,26 @@ static void add_incident(struct mem_ledger *ledger, const struct incident *incid
     copy->acknowledged_by = arena_copy_text(&ledger->arena, incident->acknowledged_by);
 }
 
+static enum err_code move_claims(struct mem_ledger *ledger, struct ledger_request *request, const struct mem_row *row,
+                                 enum state from)
+{
+    /* A copy: it may be woken itself. */
+    const struct operation *op = operation_copy(request->arena, row->op);
+    enum err_code code = claim_moved(&ledger->claims.base, from, op, request->arena, &request->err);
+    request->transition.wake_ms = ledger->claims.base.woken_ms;
+    return code;
+}
+
 static enum err_code transition(struct mem_ledger *ledger, struct ledger_request *request)
 {
-    const struct ledger_transition *change = &request->transition;
+    struct ledger_transition *change = &request->transition;
     struct mem_row *row = find_row(ledger, change->op->id);
     if (check_change(change, row, &request->err))
         return request->err.code;
     if (change->inbound && !mem_inbox_waits(&ledger->inbox, change->inbound))
         return err_set(&request->err, ERR_STALE, "inbound event %s is no longer waiting", change->inbound);
     struct operation op = with_life(row->op, change->op);
+    enum state from = row->op->state;
     ledger->by_state[row->op->state]--;
     ledger->by_state[op.state]++;
     set_operation(row, &op);
@@ -342,7 +380,7 @@ static enum err_code transition(struct mem_ledger *ledger, struct ledger_request
         add_incident(ledger, &change->incidents[i]);
     if (change->inbound)
         mem_inbox_apply(&ledger->inbox, change);
-    return ERR_NONE;
+    return row->op->claims.p ? move_claims(ledger, request, row, from) : ERR_NONE;
 }
 
 /* ---- claims ---- */
@@ -746,6 +784,15 @@ static enum err_code inbox_of(struct mem_ledger *ledger, struct ledger_request *
     return mem_inbox_of(&ledger->inbox, request);
 }
 
+/* ---- entities ---- */
+
+static void wake_row(void *user, const char *operation, int64_t at_ms)
+{
+    struct mem_row *row = find_row(user, operation);
+    if (row && !row->op->owner)
+        row->op->wake_at_ms = at_ms;
+}
+
 /* ---- the interface ---- */
 
 static enum err_code execute(struct mem_ledger *ledger, struct ledger_request *request)
@@ -774,6 +821,10 @@ static enum err_code execute(struct mem_ledger *ledger, struct ledger_request *r
     case LEDGER_INBOX_LIST: return mem_inbox_list(&ledger->inbox, request);
     case LEDGER_INBOX_COUNTS: return mem_inbox_counts(&ledger->inbox, request);
     case LEDGER_INBOX_PRUNE: return mem_inbox_prune(&ledger->inbox, request);
+    case LEDGER_ENTITIES: return mem_entities(&ledger->claims, request);
+    case LEDGER_ENTITY_RELEASE:
+        return claim_release(&ledger->claims.base, &request->entity_release, request->arena, &request->err);
+    case LEDGER_BUDGETS: return mem_budgets(&ledger->claims, request);
     case LEDGER_STATS: return stats(ledger, request);
     }
     return err_set(&request->err, ERR_INTERNAL, "no such ledger command");
@@ -829,6 +880,7 @@ static void mem_close(struct ledger *base)
     free(ledger->incidents);
     free(ledger->tokens);
     mem_inbox_release(&ledger->inbox);
+    mem_claims_release(&ledger->claims);
     arena_release(&ledger->arena);
     free(ledger);
 }
@@ -840,6 +892,7 @@ struct ledger *ledger_memory_new(struct env *env)
     ledger->base.ops = &ops;
     ledger->last = &ledger->waiting;
     arena_init(&ledger->arena);
+    mem_claims_init(&ledger->claims, wake_row, ledger);
     env->random(env, ledger->base.secret, sizeof ledger->base.secret);
     return &ledger->base;
 }

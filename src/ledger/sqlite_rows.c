@@ -178,6 +178,7 @@ struct admitted bind_operation(struct store *store, sqlite3_stmt *statement, int
     put_int(&to, op->duplicate_seen);
     put_str(&to, op->approval);
     put_int(&to, op->ready_ms);
+    put_str(&to, op->claims);
     if (plain.event) {
         put_name(&to, NAME_STATE, (int)op->state);
         put_name(&to, NAME_REASON, (int)admit->event.reason);
@@ -459,6 +460,7 @@ enum err_code row_operation(struct store *store, sqlite3_stmt *row, struct arena
     op->duplicate_seen = take_bool(&from);
     op->approval = take_str(&from);
     op->ready_ms = take_int(&from);
+    op->claims = take_str(&from);
     if (payload) {
         op->arguments = take_str(&from);
         op->result = take_str(&from);

@@ -19,8 +19,12 @@ static const char version_4[] =
 #include "schema_v4.h"
     ;
 
+static const char version_5[] =
+#include "schema_v5.h"
+    ;
+
 /* Step i brings a file from version i to i + 1. */
-static const char *const steps[STORE_SCHEMA_VERSION] = {version_1, version_2, version_3, version_4};
+static const char *const steps[STORE_SCHEMA_VERSION] = {version_1, version_2, version_3, version_4, version_5};
 
 /* ---- names ---- */
 

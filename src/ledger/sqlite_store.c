@@ -75,7 +75,7 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
         "distinct_from, previous, provider_key, created_ms, not_before_ms, may_have_applied, attempts, lookups, tries, "
         "first_sent_ms, last_sent_ms, unknown_since_ms, updated_ms, completed_ms, retries, absent_count, watch_next, "
         "retain_until_ms, http_status, external_id, result_bytes, result_dropped, duplicate_seen, approval, ready_ms, "
-        "admitted_state, admitted_reason, first_attempt, arguments, result, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, "
+        "claims, admitted_state, admitted_reason, first_attempt, arguments, result, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -145,6 +145,47 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
                                        "AND provider_key IS NOT NULL AND provider_key <> id ORDER BY n LIMIT ?2",
     [SQL_OPERATIONS_BY_EXTERNAL_ID] = "SELECT id, provider_key FROM operations WHERE external_id = ?1 "
                                       "AND external_id IS NOT NULL ORDER BY n LIMIT ?2",
+    [SQL_ENTITY] = "SELECT holder, held_ms, rev, attributes, override FROM entities "
+                   "WHERE tenant = ?1 AND type = ?2 AND id = ?3",
+    [SQL_SET_ENTITY] =
+        "INSERT INTO entities (tenant, type, id, holder, held_ms, rev, attributes, override) "
+        "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (tenant, type, id) DO UPDATE SET holder = ?4, "
+        "held_ms = ?5, rev = ?6, attributes = ?7, override = ?8",
+    [SQL_DELETE_ENTITY] = "DELETE FROM entities WHERE tenant = ?1 AND type = ?2 AND id = ?3",
+    [SQL_ENTITIES] = "SELECT type, id, holder, held_ms, rev, attributes, override FROM entities "
+                     "WHERE tenant = ?1 AND (?2 IS NULL OR type = ?2) AND (type, id) > (?3, ?4) "
+                     "ORDER BY type, id LIMIT ?5",
+    [SQL_ENTITIES_BUSY] = "SELECT type, id, holder, held_ms, rev, attributes, override FROM entities "
+                          "WHERE tenant = ?1 AND holder IS NOT NULL AND (?2 IS NULL OR type = ?2) "
+                          "AND (type, id) > (?3, ?4) ORDER BY type, id LIMIT ?5",
+    [SQL_WAITING] = "SELECT operation FROM entity_waits WHERE tenant = ?1 AND type = ?2 AND id = ?3 "
+                    "ORDER BY ticket LIMIT ?4",
+    [SQL_WAIT_LAST] = "SELECT ticket FROM entity_waits ORDER BY ticket DESC LIMIT 1",
+    [SQL_WAIT_ADD] =
+        "INSERT INTO entity_waits (tenant, type, id, operation, ticket) VALUES (?1, ?2, ?3, ?4, ?5)",
+    [SQL_WAITS_OF] = "SELECT type, id FROM entity_waits WHERE operation = ?1 ORDER BY type, id",
+    [SQL_WAIT_REMOVE] = "DELETE FROM entity_waits WHERE operation = ?1",
+    [SQL_WAKE] = "UPDATE operations SET wake_at_ms = ?3 WHERE n BETWEEN ?1 AND ?1 + 63 AND id = ?2 AND owner IS NULL",
+    [SQL_WINDOW] = "SELECT operation, at_ms, until_ms FROM windows WHERE tenant = ?1 AND key = ?2 AND until_ms > ?3 "
+                   "ORDER BY at_ms DESC, operation DESC LIMIT 1",
+    [SQL_SET_WINDOW] = "INSERT OR REPLACE INTO windows (tenant, key, operation, at_ms, until_ms) "
+                       "VALUES (?1, ?2, ?3, ?4, ?5)",
+    [SQL_DROP_WINDOW] = "DELETE FROM windows WHERE tenant = ?1 AND key = ?2 AND operation = ?3",
+    [SQL_SLICES] = "SELECT start_ms, until_ms, amount FROM budget_slices WHERE tenant = ?1 AND budget = ?2 "
+                   "AND subject = ?3 AND key = ?4 AND until_ms > ?5 ORDER BY until_ms, start_ms",
+    [SQL_SET_SLICE] =
+        "INSERT INTO budget_slices (tenant, budget, subject, key, start_ms, until_ms, amount, over_ms) "
+        "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (tenant, budget, subject, key, start_ms, until_ms) "
+        "DO UPDATE SET amount = ?7, over_ms = ?8",
+    [SQL_DELETE_SLICE] = "DELETE FROM budget_slices WHERE tenant = ?1 AND budget = ?2 AND subject = ?3 AND key = ?4 "
+                         "AND start_ms = ?5 AND until_ms = ?6",
+    [SQL_ALL_SLICES] = "SELECT budget, subject, key, start_ms, until_ms, amount FROM budget_slices WHERE tenant = ?1 "
+                       "ORDER BY budget, subject, key, until_ms LIMIT ?2",
+    [SQL_PRUNE_WINDOWS] = "DELETE FROM windows WHERE (tenant, key, operation) IN (SELECT tenant, key, operation "
+                          "FROM windows WHERE until_ms < ?1 ORDER BY until_ms LIMIT 4)",
+    [SQL_PRUNE_SLICES] =
+        "DELETE FROM budget_slices WHERE (tenant, budget, subject, key, start_ms, until_ms) IN (SELECT tenant, "
+        "budget, subject, key, start_ms, until_ms FROM budget_slices WHERE over_ms < ?1 ORDER BY over_ms LIMIT 4)",
     [SQL_COUNTERS] = "SELECT state, operations FROM counters",
     [SQL_OLDEST_UNKNOWN] = "SELECT unknown_since_ms FROM doubts WHERE unknown_since_ms > 0 "
                            "ORDER BY unknown_since_ms LIMIT 1",
@@ -343,7 +384,8 @@ bool store_command_writes(enum ledger_command command)
     case LEDGER_TOKEN_ADD:
     case LEDGER_TOKEN_REVOKE:
     case LEDGER_RECORD_INBOUND:
-    case LEDGER_INBOX_PRUNE: return true;
+    case LEDGER_INBOX_PRUNE:
+    case LEDGER_ENTITY_RELEASE: return true;
     case LEDGER_GET:
     case LEDGER_GET_BY_KEY:
     case LEDGER_LIST:
@@ -356,6 +398,8 @@ bool store_command_writes(enum ledger_command command)
     case LEDGER_INBOX_DUE:
     case LEDGER_INBOX_LIST:
     case LEDGER_INBOX_COUNTS:
+    case LEDGER_ENTITIES:
+    case LEDGER_BUDGETS:
     case LEDGER_STATS: return false;
     }
     return false;
@@ -386,6 +430,9 @@ static enum err_code execute(struct store *store, struct ledger_request *request
     case LEDGER_INBOX_LIST: return store_inbox_list(store, request);
     case LEDGER_INBOX_COUNTS: return store_inbox_counts(store, request);
     case LEDGER_INBOX_PRUNE: return store_inbox_prune(store, request);
+    case LEDGER_ENTITIES: return store_entities(store, request);
+    case LEDGER_ENTITY_RELEASE: return store_entity_release(store, request);
+    case LEDGER_BUDGETS: return store_budgets(store, request);
     case LEDGER_STATS: return store_stats(store, request);
     }
     return err_set(&request->err, ERR_INTERNAL, "no such ledger command");

@@ -11,7 +11,7 @@
 #include <sqlite3.h>
 
 #define STORE_APPLICATION_ID 0x6f6e6364 /* "oncd" */
-#define STORE_SCHEMA_VERSION 4
+#define STORE_SCHEMA_VERSION 5
 #define STORE_SMALL_BYTES    (16 << 20) /* files up to here are checked whole before they are used */
 #define STORE_CACHE_KIB      12288
 #define STORE_BUSY_MS        2000 /* how long another process may hold the write lock before a batch ends as unavailable */
@@ -119,6 +119,26 @@ enum statement {
     SQL_INBOX_OPERATION_BY_ID,
     SQL_OPERATIONS_BY_PROVIDER_KEY,
     SQL_OPERATIONS_BY_EXTERNAL_ID,
+    SQL_ENTITY,
+    SQL_SET_ENTITY,
+    SQL_DELETE_ENTITY,
+    SQL_ENTITIES,
+    SQL_ENTITIES_BUSY,
+    SQL_WAITING,
+    SQL_WAIT_LAST,
+    SQL_WAIT_ADD,
+    SQL_WAITS_OF,
+    SQL_WAIT_REMOVE,
+    SQL_WAKE,
+    SQL_WINDOW,
+    SQL_SET_WINDOW,
+    SQL_DROP_WINDOW,
+    SQL_SLICES,
+    SQL_SET_SLICE,
+    SQL_DELETE_SLICE,
+    SQL_ALL_SLICES,
+    SQL_PRUNE_WINDOWS,
+    SQL_PRUNE_SLICES,
     SQL_COUNTERS,
     SQL_OLDEST_UNKNOWN,
     SQL_OPEN_INCIDENTS,
@@ -221,7 +241,7 @@ enum err_code store_names_load(struct store *store, bool may_add, struct err *er
     "workflow, step, session, call, trace, repeat_of, distinct_from, previous, provider_key, created_ms, "             \
     "not_before_ms, may_have_applied, attempts, lookups, tries, first_sent_ms, last_sent_ms, unknown_since_ms, "       \
     "updated_ms, completed_ms, retries, absent_count, watch_next, retain_until_ms, http_status, external_id, "         \
-    "result_bytes, result_dropped, duplicate_seen, approval, ready_ms"
+    "result_bytes, result_dropped, duplicate_seen, approval, ready_ms, claims"
 #define OPERATION_PAYLOAD ", arguments, result, error"
 #define EVENT_COLUMNS     "at_ms, cause, from_state, to_state, reason, attempt, actor, note"
 #define ATTEMPT_COLUMNS                                                                                                \
@@ -313,6 +333,16 @@ enum err_code store_inbox_prune(struct store *store, struct ledger_request *requ
 enum err_code store_inbound_waits(struct store *store, const char *id, const char **source, struct err *err);
 enum err_code store_inbound_apply(struct store *store, const struct ledger_transition *change, const char *source,
                                   struct err *err);
+/* sqlite_claims.c: what operations claim, within admissions and transitions; then the commands about it. */
+enum err_code store_claim_facts(struct store *store, const struct admission *admission, struct claims_facts *out,
+                                struct err *err);
+enum err_code store_claim_admitted(struct store *store, const struct admission *admission, bool waits,
+                                   struct err *err);
+enum err_code store_claim_moved(struct store *store, enum state from, struct ledger_transition *change,
+                                struct err *err);
+enum err_code store_entities(struct store *store, struct ledger_request *request);
+enum err_code store_entity_release(struct store *store, struct ledger_request *request);
+enum err_code store_budgets(struct store *store, struct ledger_request *request);
 /* The version that answers for the key (admission_answers): the operation with its payload, or a tombstone. */
 enum err_code store_answers_by_key(struct store *store, struct arena *arena, const struct digest *key_hash,
                                    const char *tenant, const char *tool, struct operation **op,

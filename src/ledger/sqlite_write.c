@@ -1,4 +1,5 @@
 /* The commands that write. */
+#include "ledger/claim_store.h"
 #include "ledger/sqlite_store.h"
 
 /* How far candidates are searched: of one fingerprint, then (only if that was not enough) of the call's run. */
@@ -247,7 +248,7 @@ static enum err_code insert_row(struct store *store, const struct ledger_admit *
     }
 }
 
-static enum err_code insert_operation(struct store *store, struct ledger_admit *admit, struct err *err)
+static enum err_code insert_operation(struct store *store, const struct ledger_admit *admit, struct err *err)
 {
     const struct operation *op = admit->admission.op;
     struct admitted plain = {0};
@@ -259,7 +260,9 @@ static enum err_code insert_operation(struct store *store, struct ledger_admit *
     if ((!plain.event || attempt) &&
         insert_history(store, n, op->rev * LEDGER_CHANGE_EVENTS_MAX, plain.event ? NULL : &admit->event, attempt, err))
         return err->code;
-    return set_doubt(store, n, false, operation_in_doubt(op->state, op->orphaned, op->unknown_since_ms), err);
+    if (set_doubt(store, n, false, operation_in_doubt(op->state, op->orphaned, op->unknown_since_ms), err))
+        return err->code;
+    return op->claims.p ? store_claim_admitted(store, &admit->admission, op->reason == REASON_AWAITING_ENTITY, err) : ERR_NONE;
 }
 
 /* Candidates were read without payload and into scratch memory: the one that is returned is read again, whole. */
@@ -276,6 +279,34 @@ static enum err_code read_whole(struct store *store, const struct operation *can
     return err->code;
 }
 
+/* A new call that claims something: whether it gets it. What it is refused with outlives the scratch memory. */
+static enum err_code judge_claims(struct store *store, struct ledger_request *request, struct admission_result *result)
+{
+    struct ledger_admit *admit = &request->admit;
+    struct claims_facts facts;
+    if (store_claim_facts(store, &admit->admission, &facts, &request->err))
+        return request->err.code;
+    admission_claim(&admit->admission, &facts, result);
+    result->refusal.operation = arena_copy_text(request->arena, result->refusal.operation);
+    return ERR_NONE;
+}
+
+static enum err_code insert_waiting(struct store *store, const struct ledger_admit *admit, struct err *err)
+{
+    struct ledger_admit waiting;
+    struct operation op;
+    claim_waiting(admit, &waiting, &op);
+    return insert_operation(store, &waiting, err);
+}
+
+static enum err_code insert_new(struct store *store, struct ledger_admit *admit, const struct admission_result *result,
+                                struct err *err)
+{
+    if (result->verdict != VERDICT_NEW || admit->dry_run)
+        return ERR_NONE;
+    return result->waits ? insert_waiting(store, admit, err) : insert_operation(store, admit, err);
+}
+
 enum err_code store_admit(struct store *store, struct ledger_request *request)
 {
     struct ledger_admit *admit = &request->admit;
@@ -285,7 +316,9 @@ enum err_code store_admit(struct store *store, struct ledger_request *request)
     if (gather(store, &admit->admission, request->arena, &facts, err))
         return err->code;
     struct admission_result result = admission_decide(&admit->admission, &facts, admit->admission.op->created_ms);
-    if (result.verdict == VERDICT_NEW && !admit->dry_run && insert_operation(store, admit, err))
+    if (result.verdict == VERDICT_NEW && admit->admission.claims && judge_claims(store, request, &result))
+        return err->code;
+    if (insert_new(store, admit, &result, err))
         return err->code;
     if (result.existing && result.existing != facts.by_key && result.existing != facts.named &&
         read_whole(store, result.existing, request->arena, &result.existing, err))
@@ -435,7 +468,7 @@ static enum err_code write_life_checked(struct store *store, const struct ledger
 
 enum err_code store_transition(struct store *store, struct ledger_request *request)
 {
-    const struct ledger_transition *change = &request->transition;
+    struct ledger_transition *change = &request->transition;
     struct err *err = &request->err;
     struct life life;
     bool done;
@@ -448,6 +481,8 @@ enum err_code store_transition(struct store *store, struct ledger_request *reque
     for (size_t i = 0; i < change->incident_count; i++)
         if (insert_incident(store, &change->incidents[i], err))
             return err->code;
+    if (change->op->claims.p && store_claim_moved(store, life.state, change, err))
+        return err->code;
     return change->inbound ? store_inbound_apply(store, change, source, err) : ERR_NONE;
 }
 

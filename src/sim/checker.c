@@ -361,6 +361,7 @@ static bool says_not_executed(enum reply_kind kind)
     case REPLY_CONFLICT:
     case REPLY_NOT_SHARED:
     case REPLY_HELD:
+    case REPLY_POLICY:
     case REPLY_EXPIRED:
     case REPLY_REPEAT:
     case REPLY_UNAVAILABLE: return true;

@@ -697,6 +697,8 @@ static void admitted(struct checker_model *model, unsigned number, const struct 
     case VERDICT_HELD:
     case VERDICT_EXPIRED:
     case VERDICT_REPEAT_UNKNOWN:
+    case VERDICT_POLICY:
+    case VERDICT_LOOK:
     case VERDICT_REPEAT_OPEN: break; /* checker_reply: nothing may come of this call */
     }
 }
@@ -777,6 +779,9 @@ void check_committed(struct checker_model *model, unsigned number, const struct 
     case LEDGER_INBOX_LIST:
     case LEDGER_INBOX_COUNTS:
     case LEDGER_INBOX_PRUNE:
+    case LEDGER_ENTITIES:
+    case LEDGER_ENTITY_RELEASE:
+    case LEDGER_BUDGETS:
     case LEDGER_STATS: break; /* nothing of an operation changes */
     }
 }

@@ -308,6 +308,7 @@ static void hear(struct sim *sim, struct client *client, const struct engine_rep
     case REPLY_PLAN:
     case REPLY_NO_TOOL:
     case REPLY_UNAVAILABLE: break;
+    case REPLY_POLICY: break; /* it may pass later */
     case REPLY_READ:
     case REPLY_REFUSED:
     case REPLY_NOT_SHARED:
