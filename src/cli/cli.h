@@ -14,12 +14,14 @@ enum cli_exit {
     CLI_DENIED = 6       /* token missing, wrong or not entitled */
 };
 
+int cli_approve(int argc, char **argv);
 int cli_backup(int argc, char **argv);
 int cli_call(int argc, char **argv);
 int cli_cancel(int argc, char **argv);
 int cli_chaos(int argc, char **argv);
 int cli_check(int argc, char **argv);
 int cli_completion(int argc, char **argv);
+int cli_deny(int argc, char **argv);
 int cli_eval(int argc, char **argv);
 int cli_fake_provider(int argc, char **argv);
 int cli_help(int argc, char **argv);
@@ -27,6 +29,7 @@ int cli_incidents(int argc, char **argv);
 int cli_init(int argc, char **argv);
 int cli_list(int argc, char **argv);
 int cli_mcp(int argc, char **argv);
+int cli_pending(int argc, char **argv);
 int cli_resolve(int argc, char **argv);
 int cli_retry(int argc, char **argv);
 int cli_serve(int argc, char **argv);

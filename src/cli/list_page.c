@@ -20,6 +20,7 @@ static void list_path(struct buf *path, const struct list_filter *filter, size_t
 {
     buf_printf(path, "/v1/operations?limit=%zu", limit);
     query(path, "status", filter->status);
+    query(path, "reason", filter->reason);
     query(path, "tool", filter->tool);
     query(path, "run_id", filter->run);
     query(path, "principal", filter->principal);

@@ -8,7 +8,7 @@
 #define LIST_LIMIT_MAX 100000
 
 struct list_filter {
-    const char *status, *tool, *run, *principal; /* NULL = any */
+    const char *status, *reason, *tool, *run, *principal; /* NULL = any */
     size_t limit;
 };
 

@@ -150,6 +150,29 @@ static void view_failure(struct out *out, const struct json *operation)
     out_printf(out, "\n");
 }
 
+/* What people were asked for, and what each of them said. */
+static void view_approval(struct out *out, const struct json *approval, struct arena *arena)
+{
+    if (!approval)
+        return;
+    int64_t now_ms = env_system()->now_ms(env_system());
+    const struct json *decisions = json_get(approval, "decisions");
+    out_field(out, "approval",
+              str_of(arena_printf(arena, "%lld of %lld%s", (long long)json_get_int(approval, "given", 0),
+                                  (long long)json_get_int(approval, "needed", 0),
+                                  json_get_bool(approval, "open", false) ? ", open" : "")));
+    if (json_get_bool(approval, "open", false))
+        out_field(out, "until", view_time(arena, approval, "expires_at", now_ms));
+    for (uint32_t i = 0; decisions && decisions->type == JSON_ARRAY && i < decisions->count; i++) {
+        const struct json *decision = &decisions->items[i];
+        struct str note = json_get_text(decision, "note"), at = view_time(arena, decision, "at", now_ms);
+        struct str by = json_get_text(decision, "by"), said = json_get_text(decision, "decision");
+        out_field(out, "",
+                  str_of(arena_printf(arena, "%.*s by %.*s, %.*s%s%.*s", STR_ARG(said), STR_ARG(by), STR_ARG(at),
+                                      note.n > 0 ? ": " : "", STR_ARG(note))));
+    }
+}
+
 static void view_heading(struct out *out, const struct json *operation, bool replayed)
 {
     struct str status = json_get_text(operation, "status"), reason = json_get_text(operation, "reason");
@@ -192,6 +215,7 @@ void view_operation(struct out *out, const struct json *operation, bool replayed
     view_value(out, "result", json_get(operation, "result"));
     if (json_get_bool(operation, "result_dropped", false))
         out_field(out, "result", STR("too large to keep: it was delivered once"));
+    view_approval(out, json_get(operation, "approval"), &arena);
     out_field(out, "note", json_get_text(operation, "note"));
     view_next(out, operation);
     arena_release(&arena);
@@ -246,6 +270,10 @@ void view_next(struct out *out, const struct json *operation)
     case STATE_PLANNED:
     case STATE_PENDING_DISPATCH:
     case STATE_FAILED_RETRYABLE:
+        if (str_is(json_get_text(operation, "reason"), "awaiting_approval")) {
+            next_line(out, "onced approve ", id, "");
+            next_line(out, "onced deny ", id, " --note 'why'");
+        }
         next_line(out, "onced show ", id, " --wait 60s   waits for its end");
         next_line(out, "onced cancel ", id, " --note 'why'   stops it while nothing has left");
         break;

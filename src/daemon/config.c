@@ -26,6 +26,9 @@ void loaded_tool_release(struct loaded_tool *tool)
 {
     http_tool_free(tool->http);
     mcp_tool_free(tool->mcp);
+    command_tool_free(tool->command);
+    mail_tool_free(tool->mail);
+    jq_program_free(tool->approval_when);
     template_free(tool->key);
     normal_free(tool->normal);
     schema_free(tool->schema);

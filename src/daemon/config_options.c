@@ -36,6 +36,58 @@ static const struct option_section server_tls =
     SECTION(server_tls_options, "server.tls", "HTTPS on the listening address.");
 
 static const struct option server_options[] = {
+static const struct option jwt_roles_options[] = {
+    {"from", OPTION_TEXT, .required = true, .at = AT(config_jwt, issuer.roles_from),
+     .text = "JSON Pointer to the claim: a list of texts, or one text with blanks between its words."},
+    {"map", OPTION_OBJECT, .required = true, .at = AT(config_jwt, roles_map),
+     .text = "What the claim may say → `agent`, `approver`, `operator` or `admin`. Of several the highest counts; a "
+             "token with none of them is refused."},
+};
+static const struct option_section jwt_roles =
+    SECTION(jwt_roles_options, "server.jwt.NAME.roles", "Which role a token has.");
+
+static const struct option jwt_options[] = {
+    {"issuer", OPTION_TEXT, .required = true, .at = AT(config_jwt, issuer.issuer),
+     .text = "What the token's `iss` must be, byte for byte."},
+    {"audience", OPTION_TEXTS, .required = true, .at = AT(config_jwt, issuer.audiences),
+     .count_at = AT(config_jwt, issuer.audience_count),
+     .text = "This server's names: the token's `aud` must have one of them."},
+    {"jwks", OPTION_TEXT, .required = true, .at = AT(config_jwt, issuer.jwks),
+     .text = "The issuer's public keys: `https://…` (plain `http://…` on loopback only; redirects are not followed) or "
+             "`file:PATH`."},
+    {"ca", OPTION_TEXT, .computed = "the system's certificates", .at = AT(config_jwt, issuer.ca),
+     .text = "PEM file with the certificates to trust when the keys are fetched."},
+    {"algorithms", OPTION_CHOICES, .fallback = "RS256, ES256, EdDSA", .max = JWT_ALGORITHMS_MAX,
+     .choices = {"RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"},
+     .at = AT(config_jwt, issuer.algorithms), .count_at = AT(config_jwt, issuer.algorithm_count),
+     .text = "Signatures that are accepted. Unsigned and symmetric ones never are."},
+    {"tenant", OPTION_TEXT, .required = true, .at = AT(config_jwt, issuer.tenant),
+     .text = "The tenant of all its tokens, or a JSON Pointer to the claim that names it (`/tenant`)."},
+    {"principal", OPTION_TEXT, .fallback = "/sub", .at = AT(config_jwt, issuer.principal),
+     .text = "JSON Pointer to the claim that names the principal."},
+    {"prefix", OPTION_TEXT, .may_be_empty = true, .fallback = "", .at = AT(config_jwt, issuer.prefix),
+     .text = "Put before the principal's name, so that it never meets one of another issuer or of `onced token`."},
+    {"roles", OPTION_SECTION, .section = &jwt_roles, .computed = "every token has the role agent", .at = 1,
+     .text = "Which role a token has."},
+    {"tools", OPTION_TEXT, .computed = "tokens are not limited", .at = AT(config_jwt, issuer.tools),
+     .text = "JSON Pointer to the claim that lists the tools (patterns) which the token is good for. A token without "
+             "it is refused."},
+    {"entities", OPTION_TEXT, .computed = "tokens are not limited", .at = AT(config_jwt, issuer.entities),
+     .text = "The same for entities: `order/*`."},
+    {"leeway", OPTION_DURATION, .fallback = "60s", .max = 10 * MINUTE, .at = AT(config_jwt, issuer.leeway_ms),
+     .text = "How far the clocks may differ when `exp` and `nbf` are judged."},
+    {"refresh", OPTION_DURATION, .fallback = "10m", .min = SECOND, .max = DAY, .at = AT(config_jwt, issuer.refresh_ms),
+     .text =
+         "The keys are read anew so often, and when a token names a key that is not among them (at most every 10 s). "
+         "While they cannot be read, the last ones stay in force."},
+};
+const struct option_section config_jwt_section = {
+    .name = "server.jwt.NAME",
+    .text = "An identity provider whose signed tokens (JWT) are taken beside those of `onced token`.",
+    .options = jwt_options,
+    .count = COUNT(jwt_options),
+};
+
     {"listen", OPTION_TEXT, .fallback = "127.0.0.1:7070", .at = AT(config_server, host),
      .text =
          "Address and port: `127.0.0.1:7070`, `[::1]:7070`, `localhost:7070`. Port 0 takes a free one. Elsewhere than "
@@ -493,6 +545,22 @@ static const struct option tool_options[] = {
              "effect."},
     {"identity", OPTION_CHOICE, .fallback = "any", .choices = {"any", "caller"}, .at = AT(tool, identity),
      .text = "`caller`: an idempotency key from the caller is required, a call without one is refused."},
+static const struct option approval_options[] = {
+    {"when", OPTION_JQ, .computed = "every call",
+     .text =
+         "jq over the effective arguments: `.amount_cents > 10000`. Calls for which it is false need nobody; when it "
+         "fails, people are asked."},
+    {"approvers", OPTION_INTEGER, .fallback = "1", .min = 1, .max = APPROVERS_MAX, .at = AT(approval_policy, approvers),
+     .text = "Distinct people who must agree, the caller never among them. One who refuses ends it."},
+    {"expires", OPTION_DURATION, .fallback = "24h", .min = 100, .max = 365 * DAY, .at = AT(approval_policy, expires_ms),
+     .text =
+         "Without enough of them by then the call is `rejected` (`expired`); the same call, made again, asks anew."},
+    {"mcp", OPTION_CHOICE, .fallback = "none", .choices = {"none", "elicit"}, .at = AT(approval_policy, mcp),
+     .text = "`elicit`: the MCP client's own user is asked where the client can ask; counts as `PRINCIPAL/user`."},
+};
+static const struct option_section tool_approval =
+    SECTION(approval_options, "tools.NAME.approval", "Who must agree before a call runs.");
+
     {"step_identity", OPTION_CHOICE, .fallback = "per_step", .choices = {"per_step", "per_arguments"},
      .at = AT(tool, step_identity),
      .text = "`per_arguments`: the tool is rightly called several times within one step of a run."},
@@ -511,14 +579,16 @@ static const struct option tool_options[] = {
      .at = AT(tool, repeat_window_ms),
      .text = "A call without a key joins an equal one that finished within this time; 0 = off."},
     {"repeat", OPTION_CHOICE, .fallback = "allowed", .choices = {"allowed", "with_approval", "denied"},
-     .at = AT(tool, repeat), .unavailable = "with_approval", .hint = "approvals are not available in this version",
-     .text = "Whether `repeat_of` may do it once more on purpose."},
+     .at = AT(tool, repeat),
+     .text =
+         "Whether `repeat_of` may do it once more on purpose; `with_approval`: when people agree (`approval` says how "
+         "many, 1 by default)."},
     {"while_in_doubt", OPTION_CHOICE, .by_class = {"allow", "allow", "allow", "hold", "hold"},
      .choices = {"hold", "allow"}, .at = AT(tool, in_doubt),
      .text = "`hold`: while an operation of this tool and principal is unresolved, another one waits for a decision."},
-    {"approval", OPTION_CHOICE, .computed = "`none`; must be stated for class `external_irreversible`",
-     .choices = {"none"}, .hint = "approvals are not available in this version",
-     .text = "Only `none` in this version."},
+    {"approval", OPTION_CHOICE_OR_SECTION, .computed = "`none`; must be stated for class `external_irreversible`",
+     .choices = {"none", "required"}, .section = &tool_approval, .at = AT(tool, approval),
+     .text = "Whether people must agree before a call runs. `required`: one person, within 24 hours."},
     {"method_is_read", OPTION_BOOL, OPTION_HTTP, .fallback = "false",
      .text = "Class `read` with a method other than GET or HEAD: states that the request changes nothing (a search by "
              "POST)."},

@@ -11,38 +11,39 @@
 
 /* Types, with the C type that a value is stored as. */
 enum option_type {
-    OPTION_TEXT,           /* text that is not empty → const char * */
-    OPTION_BOOL,           /* true | false → bool */
-    OPTION_INTEGER,        /* whole number min..max → unsigned */
-    OPTION_COUNT,          /* the same → size_t */
-    OPTION_DECIMAL,        /* number min..max, not stored */
-    OPTION_DURATION,       /* 10s; min..max in ms → int64_t */
-    OPTION_SIZE,           /* 64KB; min..max in bytes → size_t */
-    OPTION_TEXTS,          /* list of texts that are not empty → const char *const *, size_t count */
-    OPTION_FLAG_OR_TEXTS,  /* true, false or a list of texts, not stored */
-    OPTION_CHOICE,         /* one of choices → enum (index in choices + base) */
-    OPTION_CHOICES,        /* list of choices, none twice → enum array of at most max items, unsigned count */
-    OPTION_DURATIONS,      /* list of durations → int64_t array of at most max items, unsigned count */
-    OPTION_POINTER,        /* JSON Pointer, not stored */
-    OPTION_POINTERS,       /* list of JSON Pointers → const char *const *, size_t count */
-    OPTION_TEMPLATE,       /* text with {places}, not stored */
-    OPTION_TEMPLATE_OR_JQ, /* the same, or {jq: program} */
-    OPTION_POINTER_OR_JQ,  /* JSON Pointer, or {jq: program} */
-    OPTION_JQ,             /* jq program */
-    OPTION_TEMPLATES,      /* mapping of names to text with {places} */
-    OPTION_EQUALITIES,     /* mapping of JSON Pointers to a template or a plain value */
-    OPTION_STATUSES,       /* list of HTTP statuses or {status, code, when} */
-    OPTION_JSON_BODY,      /* any value with {places} in its texts; a text alone is a jq program */
-    OPTION_FORM_BODY,      /* mapping with {places}; a text alone is a jq program */
-    OPTION_SCHEMA,         /* a JSON Schema */
-    OPTION_OBJECT,         /* any mapping → const struct json *, borrowed from the tree */
-    OPTION_LIST,           /* any list → const struct json *, borrowed from the tree */
-    OPTION_CLASSES,        /* mapping of names with wildcards to choices, not stored */
-    OPTION_NORMALIZERS,    /* mapping of fields to normalisers */
-    OPTION_MESSAGES,       /* mapping of states to text */
-    OPTION_ANY,            /* anything: the caller judges it */
-    OPTION_SECTION,        /* mapping with the members of `section`; stored members lie relative to `at` */
-    OPTION_MAP             /* mapping of names to `section` */
+    OPTION_TEXT,              /* text that is not empty → const char * */
+    OPTION_BOOL,              /* true | false → bool */
+    OPTION_INTEGER,           /* whole number min..max → unsigned */
+    OPTION_COUNT,             /* the same → size_t */
+    OPTION_DECIMAL,           /* number min..max, not stored */
+    OPTION_DURATION,          /* 10s; min..max in ms → int64_t */
+    OPTION_SIZE,              /* 64KB; min..max in bytes → size_t */
+    OPTION_TEXTS,             /* list of texts that are not empty → const char *const *, size_t count */
+    OPTION_FLAG_OR_TEXTS,     /* true, false or a list of texts, not stored */
+    OPTION_CHOICE,            /* one of choices → enum (index in choices + base) */
+    OPTION_CHOICES,           /* list of choices, none twice → enum array of at most max items, unsigned count */
+    OPTION_DURATIONS,         /* list of durations → int64_t array of at most max items, unsigned count */
+    OPTION_POINTER,           /* JSON Pointer, not stored */
+    OPTION_POINTERS,          /* list of JSON Pointers → const char *const *, size_t count */
+    OPTION_TEMPLATE,          /* text with {places}, not stored */
+    OPTION_TEMPLATE_OR_JQ,    /* the same, or {jq: program} */
+    OPTION_POINTER_OR_JQ,     /* JSON Pointer, or {jq: program} */
+    OPTION_JQ,                /* jq program */
+    OPTION_TEMPLATES,         /* mapping of names to text with {places} */
+    OPTION_EQUALITIES,        /* mapping of JSON Pointers to a template or a plain value */
+    OPTION_STATUSES,          /* list of HTTP statuses or {status, code, when} */
+    OPTION_JSON_BODY,         /* any value with {places} in its texts; a text alone is a jq program */
+    OPTION_FORM_BODY,         /* mapping with {places}; a text alone is a jq program */
+    OPTION_SCHEMA,            /* a JSON Schema */
+    OPTION_OBJECT,            /* any mapping → const struct json *, borrowed from the tree */
+    OPTION_LIST,              /* any list → const struct json *, borrowed from the tree */
+    OPTION_CLASSES,           /* mapping of names with wildcards to choices, not stored */
+    OPTION_NORMALIZERS,       /* mapping of fields to normalisers */
+    OPTION_MESSAGES,          /* mapping of states to text */
+    OPTION_ANY,               /* anything: the caller judges it */
+    OPTION_SECTION,           /* mapping with the members of `section`; stored members lie relative to `at` */
+    OPTION_CHOICE_OR_SECTION, /* one of choices, not stored, or such a mapping */
+    OPTION_MAP                /* mapping of names to `section` */
 };
 
 #define OPTION_CHOICES_MAX 8

@@ -4,6 +4,8 @@
 
 #include "adapter/http.h"
 #include "adapter/mcp.h"
+#include "adapter/jq.h"
+#include "adapter/mail.h"
 #include "base/problem.h"
 #include "core/registry.h"
 #include "daemon/config_options.h"
@@ -20,7 +22,10 @@ struct loaded_tool {
     const struct json *section; /* what it was made of */
     struct http_tool *http;     /* one of the two by the provider's kind; NULL after errors */
     struct mcp_tool *mcp;
-    struct template *key; /* NULL after errors or when not stated, like the next two */
+    struct command_tool *command;
+    struct mail_tool *mail;
+    struct jq_program *approval_when; /* NULL when not stated */
+    struct template *key;             /* NULL after errors or when not stated, like the next two */
     struct normal *normal;
     struct schema *schema;
 };
@@ -86,3 +91,7 @@ void config_names_check(const struct loader *loader, const struct json *section,
 void config_drop_repeated(struct problems *problems, size_t start, size_t from);
 
 #endif
+/* tools.NAME.approval: its condition, what its answers rest on, and what is contradictory about it. */
+void config_approval_read(const struct loader *loader, const struct json *section, const char *pointer,
+                          struct loaded_tool *tool);
+

@@ -192,6 +192,10 @@ void options_expected(const struct option *option, struct buf *out)
     case OPTION_MESSAGES: buf_add_text(out, "a mapping of states to texts"); break;
     case OPTION_ANY: buf_add_text(out, "a value"); break;
     case OPTION_SECTION: buf_add_text(out, "a mapping"); break;
+    case OPTION_CHOICE_OR_SECTION:
+        add_choices(option, out);
+        buf_add_text(out, " or a mapping");
+        break;
     case OPTION_MAP: buf_add_text(out, "a mapping of names to sections"); break;
     }
 }
@@ -564,6 +568,12 @@ static void read_value(const struct options_reader *reader, const struct option 
         break;
     case OPTION_STATUSES: read_list(reader, option, value, pointer, is_status); break;
     case OPTION_SECTION: options_read(reader, option->section, value, pointer, place(target, option->at)); break;
+    case OPTION_CHOICE_OR_SECTION:
+        if (value->type == JSON_OBJECT)
+            options_read(reader, option->section, value, pointer, place(target, option->at));
+        else
+            fine = read_choice(option, value, &choice);
+        break;
     case OPTION_DECIMAL:
     case OPTION_POINTER:
     case OPTION_TEMPLATE:
@@ -607,7 +617,7 @@ static const char *fallback_text(const struct options_reader *reader, const stru
 /* Defaults go the same way as what the file says, so that both mean the same. */
 static void store_fallback(const struct options_reader *reader, const struct option *option, void *target)
 {
-    if (option->type == OPTION_SECTION) {
+    if (option->type == OPTION_SECTION || option->type == OPTION_CHOICE_OR_SECTION) {
         if (option->at && target)
             for (size_t i = 0; i < option->section->count; i++)
                 store_fallback(reader, &option->section->options[i], place(target, option->at));

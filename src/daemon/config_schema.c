@@ -278,6 +278,16 @@ static void write_value_schema(struct json_out *out, const struct option *option
     case OPTION_LIST: write_type(out, "array"); break;
     case OPTION_MESSAGES: write_messages(out); break;
     case OPTION_SECTION: write_section_body(out, option->section); break;
+    case OPTION_CHOICE_OR_SECTION:
+        write_any_of_begin(out);
+        json_out_object(out);
+        write_enum(out, option);
+        json_out_end_object(out);
+        json_out_object(out);
+        write_section_body(out, option->section);
+        json_out_end_object(out);
+        json_out_end_array(out);
+        break;
     case OPTION_MAP:
         write_mapping(out, option->section->free_names ? NULL : NAME_PATTERN);
         json_out_name(out, "additionalProperties");
@@ -327,6 +337,7 @@ static void write_default(struct json_out *out, const struct option *option)
     case OPTION_MESSAGES:
     case OPTION_ANY:
     case OPTION_SECTION:
+    case OPTION_CHOICE_OR_SECTION:
     case OPTION_MAP: break; /* lists and mappings: in words on the reference page */
     }
 }
@@ -499,6 +510,8 @@ static void write_type_cell(struct buf *out, const struct option *option)
     options_expected(option, &expected);
     write_cell(out, buf_str(&expected).p);
     buf_release(&expected);
+    if (option->section)
+        buf_printf(out, ": section `%s`", option->section->name);
 }
 
 static void write_default_cell(struct buf *out, const struct option *option)

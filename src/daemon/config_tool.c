@@ -237,3 +237,4 @@ void config_tool_read(const struct loader *loader, struct str name, const struct
     if (classified)
         config_tool_check(loader, section, pointer, out);
 }
+    config_approval_read(loader, section, pointer, out);

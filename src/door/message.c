@@ -78,12 +78,14 @@ static const char *planned_message(enum reason reason)
     return "This has been recorded and has not been done yet.";
 }
 
-static const char *rejected_message(enum reason reason)
+static const char *rejected_message(enum reason reason, bool asked_people)
 {
     if (reason == REASON_CANCELLED)
         return "This was cancelled before it was done.";
     if (reason == REASON_DENIED)
         return "This was not approved and has not been done.";
+    if (reason == REASON_EXPIRED && asked_people)
+        return "This was not approved in time and has not been done.";
     if (reason == REASON_EXPIRED)
         return "The time for this was over before it could be done; it has not been done.";
     return "This was refused and has not been done.";
@@ -112,7 +114,7 @@ static const char *plain_message(const struct operation *op)
         return op->reason == REASON_NEEDS_OPERATOR
                    ? "It is not known whether this was done; a person has to check."
                    : "It is not known yet whether this was done; that is being checked.";
-    case STATE_REJECTED: return rejected_message(op->reason);
+    case STATE_REJECTED: return rejected_message(op->reason, op->approval.p != NULL);
     case STATE_COMPENSATING: return "This was done and is being undone.";
     case STATE_COMPENSATED: return "This was done and has been undone.";
     }
@@ -162,6 +164,14 @@ void message_note(struct buf *out, const struct operation *op, const struct tool
     size_t start = out->n;
     if (view->replayed && op->id[0])
         note_of_replay(out, op, tool);
+    if (op->approval.p && op->state == STATE_PLANNED && op->reason == REASON_AWAITING_APPROVAL) {
+        separate(out, start);
+        buf_add_text(out, "people have been asked to approve this; ask again later with its operation_id");
+    }
+    if (op->approval.p && op->state == STATE_REJECTED && op->reason == REASON_EXPIRED) {
+        separate(out, start);
+        buf_add_text(out, "nobody decided in time: the same call, made again, asks for approval anew");
+    }
     if (view->other_arguments) {
         separate(out, start);
         buf_add_text(out, "the arguments differ from those of the first call; its result is returned");

@@ -30,6 +30,7 @@ static const char call_schema[] =
     "\"run_id\":" TEXT_OR_NULL ",\"step_id\":" TEXT_OR_NULL ",\"session_id\":" TEXT_OR_NULL ",\"call_id\":" TEXT_OR_NULL
     ",\"workflow\":" TEXT_OR_NULL ",\"repeat_of\":" ID_OR_NULL ","
     "\"distinct_from\":{\"anyOf\":[" ID ",{\"type\":\"array\",\"maxItems\":8,\"items\":" ID "},{\"type\":\"null\"}]},"
+    "\"override_reason\":" TEXT_OR_NULL ","
     "\"wait_ms\":{\"type\":[\"integer\",\"null\"],\"minimum\":0,\"maximum\":120000},"
     "\"not_before\":" TIME_OR_NULL ",\"dry_run\":{\"type\":[\"boolean\",\"null\"]}}}";
 
@@ -43,48 +44,102 @@ static const char decision_schema[] =
     "{\"type\":\"object\"," CLOSED ",\"properties\":{\"version\":{\"type\":[\"integer\",\"null\"],\"minimum\":1},"
     "\"note\":" TEXT_OR_NULL "}}";
 
+static const char approval_schema[] =
+    "{\"type\":\"object\"," CLOSED ",\"properties\":{\"version\":{\"type\":[\"integer\",\"null\"],\"minimum\":1},"
+    "\"note\":{\"type\":[\"string\",\"null\"],\"maxLength\":2000},\"via\":{\"enum\":[\"cli\",null]}}}";
+
+static const char approval_decision_schema[] =
+    "{\"type\":\"object\"," CLOSED
+    ",\"required\":[\"by\",\"decision\",\"at\",\"note\",\"via\"],\"properties\":{\"by\":" TEXT
+    ",\"decision\":{\"enum\":[\"approve\",\"deny\"]},\"at\":" TIME_OR_NULL ",\"note\":" TEXT_OR_NULL
+    ",\"via\":{\"enum\":[\"rest\",\"cli\",\"link\",\"mcp\"]},\"counted\":" BOOL "}}";
+
+static const char approval_record_schema[] =
+    "{\"type\":\"object\"," CLOSED
+    ",\"required\":[\"needed\",\"given\",\"open\",\"expires_at\",\"decisions\"],\"properties\":{\"needed\":" COUNT
+    ",\"given\":" COUNT ",\"open\":" BOOL ",\"expires_at\":" TIME_OR_NULL
+    ",\"decisions\":" LIST_OF("ApprovalDecision") "}}";
+
+static const char approval_view_schema[] =
+    "{\"type\":\"object\"," CLOSED ",\"required\":[\"operation\",\"title\",\"description\",\"class\",\"request\","
+    "\"earlier\"],\"properties\":{\"operation\":" REF(
+        "Operation") ",\"title\":" TEXT_OR_NULL ",\"description\":" TEXT_OR_NULL ",\"class\":" TEXT_OR_NULL
+                     ",\"request\":{\"description\":\"As it would be sent, secrets and redacted parts masked.\"},"
+                     "\"earlier\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}}}}";
+
 static const char new_token_schema[] =
     "{\"type\":\"object\",\"required\":[\"principal\",\"role\"]," CLOSED ",\"properties\":{"
     "\"principal\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":128},\"role\":" REF(
         "Role") ","
                 "\"expires_at\":" TIME_OR_NULL "}}";
 
-static const char operation_schema[] =
-    "{\"type\":\"object\",\"required\":[\"operation_id\",\"tool\",\"status\",\"reason\",\"replayed\",\"attempts\","
-    "\"lookups\","
-    "\"version\",\"key_source\",\"key_version\",\"created_at\",\"updated_at\",\"completed_at\",\"not_before\","
-    "\"result\","
-    "\"error\",\"external_id\",\"http_status\",\"result_dropped\",\"next_action\",\"retry_after_ms\",\"safe_user_"
-    "message\","
-    "\"principal\",\"run_id\",\"step_id\",\"session_id\",\"workflow\",\"repeat_of\",\"distinct_from\",\"previous\","
-    "\"links\"]," CLOSED ",\"properties\":{"
-    "\"operation_id\":" ID_OR_NULL ",\"tool\":" TEXT ",\"status\":" REF("Status") ",\"reason\":" REF(
-        "Reason") ","
-                  "\"replayed\":" BOOL ",\"attempts\":" COUNT ",\"lookups\":" COUNT ",\"version\":" COUNT ","
-                  "\"key_source\":" REF(
-                      "KeySource") ",\"key_version\":" COUNT ","
-                                   "\"created_at\":" TIME_OR_NULL ",\"updated_at\":" TIME_OR_NULL
-                                   ",\"completed_at\":" TIME_OR_NULL ","
-                                   "\"not_before\":" TIME_OR_NULL
-                                   ",\"result\":{},\"error\":{\"type\":[\"object\",\"null\"]},"
-                                   "\"external_id\":" TEXT_OR_NULL ",\"http_status\":" INT_OR_NULL
-                                   ",\"result_dropped\":" BOOL ",\"result_bytes\":" COUNT ","
-                                   "\"next_action\":" REF(
-                                       "NextAction") ",\"retry_after_ms\":" INT_OR_NULL ",\"safe_user_message\":" TEXT
-                                                     ","
-                                                     "\"principal\":" TEXT_OR_NULL ",\"run_id\":" TEXT_OR_NULL
-                                                     ",\"step_id\":" TEXT_OR_NULL ",\"session_id\":" TEXT_OR_NULL ","
-                                                     "\"workflow\":" TEXT_OR_NULL ",\"repeat_of\":" ID_OR_NULL
-                                                     ",\"distinct_from\":" TEXT_OR_NULL ","
-                                                     "\"previous\":" ID_OR_NULL ",\"key\":" TEXT_OR_NULL
-                                                     ",\"arguments\":{\"type\":[\"object\",\"null\"]},"
-                                                     "\"incidents\":" LIST_OF(
-                                                         "Incident") ",\"note\":" TEXT ","
-                                                                     "\"links\":{\"type\":[\"object\",\"null\"]," CLOSED
-                                                                     ",\"required\":[\"self\",\"events\",\"attempts\"],"
-                                                                     "\"properties\":{"
-                                                                     "\"self\":" TEXT ",\"events\":" TEXT
-                                                                     ",\"attempts\":" TEXT "}}}}";
+static const char
+    operation_schema
+        [] =
+            "{\"type\":\"object\",\"required\":[\"operation_id\",\"tool\",\"status\",\"reason\",\"replayed\","
+            "\"attempts\","
+            "\"lookups\","
+            "\"version\",\"key_source\",\"key_version\",\"created_at\",\"updated_at\",\"completed_at\",\"not_before\","
+            "\"result\","
+            "\"error\",\"external_id\",\"http_status\",\"result_dropped\",\"next_action\",\"retry_after_ms\",\"safe_"
+            "user_"
+            "message\","
+            "\"principal\",\"run_id\",\"step_id\",\"session_id\",\"workflow\",\"repeat_of\",\"distinct_from\","
+            "\"previous\","
+            "\"links\"]," CLOSED ",\"properties\":{"
+            "\"operation_id\":" ID_OR_NULL ",\"tool\":" TEXT ",\"status\":" REF("Status") ",\"reason\":" REF(
+                "Reason") ","
+                          "\"replayed\":" BOOL ",\"attempts\":" COUNT ",\"lookups\":" COUNT ",\"version\":" COUNT ","
+                          "\"key_source\":" REF(
+                              "KeySource") ",\"key_version\":" COUNT ","
+                                           "\"created_at\":" TIME_OR_NULL ",\"updated_at\":" TIME_OR_NULL
+                                           ",\"completed_at\":" TIME_OR_NULL ","
+                                           "\"not_before\":" TIME_OR_NULL
+                                           ",\"result\":{},\"error\":{\"type\":[\"object\",\"null\"]},"
+                                           "\"external_id\":" TEXT_OR_NULL ",\"http_status\":" INT_OR_NULL
+                                           ",\"result_dropped\":" BOOL ",\"result_bytes\":" COUNT ","
+                                           "\"next_action\":" REF(
+                                               "NextAction") ",\"retry_after_ms\":" INT_OR_NULL
+                                                             ",\"safe_user_message\":" TEXT ","
+                                                             "\"principal\":" TEXT_OR_NULL ",\"run_id\":" TEXT_OR_NULL
+                                                             ",\"step_id\":" TEXT_OR_NULL
+                                                             ",\"session_id\":" TEXT_OR_NULL ","
+                                                             "\"workflow\":" TEXT_OR_NULL ",\"repeat_of\":" ID_OR_NULL
+                                                             ",\"distinct_from\":" TEXT_OR_NULL ","
+                                                             "\"previous\":" ID_OR_NULL ",\"key\":" TEXT_OR_NULL
+                                                             ",\"arguments\":{\"type\":[\"object\",\"null\"]},"
+                                                             "\"incidents\":" LIST_OF("Incident") ",\"approval\":" REF(
+                                                                 "ApprovalRecord") ",\"decision\":" REF("ApprovalDecisi"
+                                                                                                        "on") ",\"note"
+                                                                                                              "\":" TEXT
+                                                                                                              ","
+                                                                                                              "\"links"
+                                                                                                              "\":{"
+                                                                                                              "\"type\""
+                                                                                                              ":["
+                                                                                                              "\"object"
+                                                                                                              "\","
+                                                                                                              "\"null\""
+                                                                                                              "]"
+                                                                                                              "," CLOSED
+                                                                                                              ",\"requi"
+                                                                                                              "red\":["
+                                                                                                              "\"self\""
+                                                                                                              ",\"event"
+                                                                                                              "s\","
+                                                                                                              "\"attemp"
+                                                                                                              "ts\"],"
+                                                                                                              "\"proper"
+                                                                                                              "ties\":{"
+                                                                                                              "\"self\""
+                                                                                                              ":" TEXT
+                                                                                                              ",\"event"
+                                                                                                              "s\""
+                                                                                                              ":" TEXT
+                                                                                                              ",\"attem"
+                                                                                                              "pts\""
+                                                                                                              ":" TEXT
+                                                                                                              "}}}}";
 
 static const char tombstone_schema[] =
     "{\"type\":\"object\",\"description\":\"An operation of which only the fact is still kept.\",\"required\":["
@@ -233,6 +288,10 @@ static const struct {
     {"Call", call_schema},
     {"Resolve", resolve_schema},
     {"Decision", decision_schema},
+    {"Approval", approval_schema},
+    {"ApprovalRecord", approval_record_schema},
+    {"ApprovalDecision", approval_decision_schema},
+    {"ApprovalView", approval_view_schema},
     {"NewToken", new_token_schema},
     {"CallAnswer", call_answer_schema},
     {"Operation", operation_schema},

@@ -18,6 +18,7 @@ void rest_handle(struct exchange *exchange);
 #define MAY_READ     (MAY_AGENT | MAY_APPROVER | MAY_OPERATOR | MAY_ADMIN)
 #define MAY_CALL     (MAY_AGENT | MAY_OPERATOR | MAY_ADMIN)
 #define MAY_OPERATE  (MAY_OPERATOR | MAY_ADMIN)
+#define MAY_DECIDE   (MAY_APPROVER | MAY_OPERATOR | MAY_ADMIN)
 #define MAY_ANYBODY  0u /* no token wanted */
 
 struct route_parameter {
@@ -82,7 +83,7 @@ void rest_write_next(struct exchange *exchange, const char *next); /* ,"next":â€
 /* Replies of the engine to calls, waits and decisions. */
 void rest_reply(struct exchange *exchange, const struct engine_reply *reply, bool own_call);
 
-/* rest_calls.c, rest_operations.c, rest_run.c, rest_system.c, rest_tokens.c */
+/* rest_calls.c, rest_approvals.c, rest_operations.c, rest_run.c, rest_system.c, rest_tokens.c */
 void rest_call(struct exchange *exchange);
 void rest_operation(struct exchange *exchange);
 void rest_operation_by_key(struct exchange *exchange);
@@ -92,6 +93,9 @@ void rest_attempts(struct exchange *exchange);
 void rest_resolve(struct exchange *exchange);
 void rest_retry(struct exchange *exchange);
 void rest_cancel(struct exchange *exchange);
+void rest_approval(struct exchange *exchange);
+void rest_approve(struct exchange *exchange);
+void rest_deny(struct exchange *exchange);
 void rest_run(struct exchange *exchange);
 void rest_incidents(struct exchange *exchange);
 void rest_acknowledge(struct exchange *exchange);

@@ -276,6 +276,12 @@ void rest_operations(struct exchange *exchange)
     uint32_t states = 0;
     size_t limit;
     const char *cursor;
+    enum reason reason = REASON_NONE;
+    struct str wanted = rest_query(exchange, "reason");
+    if (wanted.p && (!reason_from_name(wanted, &reason) || reason == REASON_NONE)) {
+        rest_refuse(exchange, PROBLEM_MALFORMED, "the parameter \"reason\" is no reason that an operation can have");
+        return;
+    }
     if (!read_states(exchange, &states) || !rest_page(exchange, operation_id_valid, &limit, &cursor))
         return;
     struct ledger_request *request = ask_new(exchange, LEDGER_LIST);
@@ -284,6 +290,7 @@ void rest_operations(struct exchange *exchange)
     request->list.run = rest_query(exchange, "run_id").p;
     request->list.principal = rest_query(exchange, "principal").p;
     request->list.states = states;
+    request->list.reason = reason;
     request->list.before = cursor;
     request->list.limit = limit;
     request->list.with_payload = true;

@@ -1,0 +1,68 @@
+/* tools.NAME.approval (design 8). */
+#include "base/digest.h"
+#include "daemon/config_parts.h"
+
+static const char *below(const struct loader *loader, const char *pointer, const char *name)
+{
+    return options_pointer(&loader->loaded->arena, pointer, str_of(name));
+}
+
+/* What an approval is for, as far as the file says it: what was asked of people, and what would be sent. Other edits of
+ * the file leave approvals alone. */
+static const char *digest_of(const struct loader *loader, const struct json *section)
+{
+    static const char *const members[] = {"approval", "provider", "request", "mcp", "run", "mail", "guard_mode"};
+    struct arena *arena = &loader->loaded->arena;
+    struct json *kept = json_object(arena);
+    struct buf canonical;
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        const struct json *value = json_get(section, members[i]);
+        if (value)
+            json_set(arena, kept, str_of(members[i]), *value);
+    }
+    buf_init(&canonical, 0);
+    json_canonical(&canonical, kept);
+    struct digest digest = digest_sha256(buf_str(&canonical));
+    char *hex = arena_alloc(arena, 2 * APPROVAL_POLICY_BYTES + 1);
+    digest_hex(&digest, APPROVAL_POLICY_BYTES, hex);
+    buf_release(&canonical);
+    return hex;
+}
+
+static void read_condition(const struct loader *loader, const struct json *approval, const char *pointer,
+                           struct loaded_tool *out)
+{
+    const struct json *when = json_get(approval, "when");
+    struct err err = {0};
+    if (!when || when->type != JSON_STRING)
+        return;
+    const char *text = arena_copy_str(&loader->loaded->arena, when->text);
+    if (jq_program_new(text, false, &out->approval_when, &err))
+        problems_add(loader->problems, below(loader, pointer, "when"), "%s", err.text);
+    out->core.approval.condition = out->approval_when;
+}
+
+static void check(const struct loader *loader, const char *pointer, const struct tool *tool)
+{
+    if (tool->class == CLASS_READ)
+        problems_add(loader->problems, pointer, "is for tools that change something, not for class read");
+    if (tool->approval.mcp == APPROVAL_MCP_ELICIT && tool->approval.approvers > 1)
+        problems_warn(loader->problems, pointer,
+                      "an MCP client's user is one person: the others of %u approvers decide elsewhere",
+                      tool->approval.approvers);
+}
+
+void config_approval_read(const struct loader *loader, const struct json *section, const char *pointer,
+                          struct loaded_tool *out)
+{
+    const struct json *approval = json_get(section, "approval");
+    struct approval_policy *policy = &out->core.approval;
+    const char *at = below(loader, pointer, "approval");
+    policy->policy = digest_of(loader, section);
+    policy->required = approval && !(approval->type == JSON_STRING && str_is(approval->text, "none"));
+    if (!policy->required)
+        return;
+    if (approval->type == JSON_OBJECT)
+        read_condition(loader, approval, at, out);
+    check(loader, at, &out->core);
+}
