@@ -195,6 +195,13 @@ void curl_transfer_body(struct curl_transfer *transfer, struct str body)
     curl_easy_setopt(transfer->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.n);
 }
 
+void curl_transfer_connect_only(struct curl_transfer *transfer)
+{
+    transfer->connect_only = true;
+    curl_easy_setopt(transfer->easy, CURLOPT_CONNECT_ONLY, 1L);
+    curl_easy_setopt(transfer->easy, CURLOPT_FRESH_CONNECT, 1L);
+}
+
 static void list_add(struct curl_transfer **list, struct curl_transfer *transfer)
 {
     transfer->prev = NULL;
@@ -326,7 +333,10 @@ static void tell_finished(struct curl_loop *loop)
             continue;
         CURLcode code = message->data.result;
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&transfer);
-        finish(transfer, code);
+        if (transfer->connect_only && code == CURLE_OK)
+            transfer->ops->connected(transfer); /* stays where it is: libcurl closes what is taken out */
+        else
+            finish(transfer, code);
     }
 }
 

@@ -52,6 +52,9 @@ struct curl_loop {
 struct curl_transfer_ops {
     /* It is off the wire; may free the transfer. refused transfers have CURLE_FAILED_INIT. */
     void (*finished)(struct curl_transfer *transfer, CURLcode code);
+    /* Instead of finished, for transfers that only connect: the connection stands, curl_easy_send and curl_easy_recv
+     * are the caller's until curl_transfer_stop, which closes it. May free the transfer. */
+    void (*connected)(struct curl_transfer *transfer);
     /* After curl_transfer_received; may stop or free this and other transfers. NULL = never marked. */
     void (*received)(struct curl_transfer *transfer);
 };
@@ -65,7 +68,7 @@ struct curl_transfer {
     size_t body_sent;
     unsigned let_pass; /* requests that were let pass: 0 or 1 */
     char error[CURL_ERROR_SIZE];
-    bool on_wire, is_refused, is_received;
+    bool on_wire, is_refused, is_received, connect_only;
     struct curl_transfer *prev, *next; /* busy or refused */
     struct curl_transfer *received_prev, *received_next;
 };
@@ -85,6 +88,8 @@ void curl_transfer_release(struct curl_transfer *transfer);
 void curl_transfer_clear(struct curl_transfer *transfer);
 /* Text options are copied by libcurl; want of memory ends the process. */
 void curl_transfer_text(struct curl_transfer *transfer, CURLoption option, const char *text);
+/* From now on it connects, does TLS and logs in, no more: see connected. A connection of its own each time. */
+void curl_transfer_connect_only(struct curl_transfer *transfer);
 /* Sets transfer->body as the body of the request (POST and the like). */
 void curl_transfer_body(struct curl_transfer *transfer, struct str body);
 /* Puts it on the wire. finished is called later, whatever happens. */
