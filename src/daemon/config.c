@@ -3,6 +3,7 @@
 #include "base/digest.h"
 #include "base/mem.h"
 #include "base/units.h"
+#include "daemon/config_auth.h"
 #include "daemon/config_options.h"
 #include "daemon/config_parts.h"
 
@@ -17,7 +18,6 @@
  * problems carry pointers until the end, when yaml_find gives each its line and column. */
 
 #define VERSION_HEX_BYTES    6     /* of the digest in policy_version */
-#define PRINCIPAL_BYTES_MAX  128   /* as tokens have it */
 #define MCP_START_TIMEOUT_MS 15000 /* start_timeout's default */
 
 /* ---- loaded parts ---- */
@@ -290,7 +290,8 @@ bool config_same_process(const struct config *a, const struct config *b)
            x->auth == y->auth && x->insecure_listen == y->insecure_listen &&
            text_equal(x->tls_certificate, y->tls_certificate) && text_equal(x->tls_key, y->tls_key) &&
            x->connections_max == y->connections_max && x->body_bytes_max == y->body_bytes_max &&
-           x->in_flight_max == y->in_flight_max && x->stop_timeout_ms == y->stop_timeout_ms;
+           x->in_flight_max == y->in_flight_max && x->stop_timeout_ms == y->stop_timeout_ms &&
+           digest_equal(&x->jwt_digest, &y->jwt_digest);
 }
 
 /* ---- loading ---- */
@@ -349,6 +350,9 @@ static void read_tree(const struct loader *loader, const struct json *root, cons
 {
     struct options_reader reader = {.arena = &config->arena, .problems = loader->problems};
     options_read(&reader, &config_file, root, "", config);
+    const struct config_auth_reader auth = {&config->arena, loader->problems, loader->folder};
+    const struct json *server = mapping(root, "server");
+    config_auth_read(&auth, server ? mapping(server, "jwt") : NULL, &config->server);
     finish_server(config, loader->folder, loader->problems);
     finish_ledger(config, loader->folder);
     load_providers(loader, root);

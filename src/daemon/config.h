@@ -8,7 +8,9 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "core/registry.h"
+#include "base/digest.h"
 #include "daemon/config_report.h"
+#include "door/jwt.h"
 #include "door/mcp.h"
 
 #include <stdio.h>
@@ -27,6 +29,9 @@ struct config_server {
     unsigned in_flight_max;
     int64_t stop_timeout_ms;
     enum log_level log;
+    const struct jwt_issuer *issuers; /* whose signed tokens are taken */
+    size_t issuer_count;
+    struct digest jwt_digest; /* of what the file says of them */
 };
 
 struct config_ledger {
