@@ -2,6 +2,7 @@
 
 #include "adapter/command.h"
 #include "adapter/http.h"
+#include "adapter/mail.h"
 #include "adapter/mcp.h"
 #include "adapter/route.h"
 #include "base/mem.h"
@@ -39,7 +40,7 @@ struct eval_world {
     uv_loop_t loop; /* the adapters'; they build requests and never send one */
     struct adapter *http;
     struct mcp_hub *hub; /* without servers */
-    struct adapter *command;
+    struct adapter *command, *mail;
     struct adapter_route route;
     /* of one group */
     int64_t now_ms;
@@ -572,6 +573,8 @@ static void close_adapters(struct eval_world *world)
         mcp_hub_close(world->hub, NULL, NULL);
     if (world->command)
         command_adapter_close(world->command, NULL, NULL);
+    if (world->mail)
+        mail_adapter_close(world->mail, NULL, NULL);
     uv_run(&world->loop, UV_RUN_DEFAULT);
     uv_loop_close(&world->loop);
 }
@@ -587,12 +590,15 @@ static enum err_code open_adapters(struct eval_world *world, struct err *err)
     enum err_code code = http_adapter_new(&world->loop, &world->http, err);
     if (!code)
         code = mcp_hub_new(&options, &world->hub, err);
+    if (!code)
+        code = mail_adapter_new(&world->loop, &world->mail, err);
     if (code)
         return code;
     adapter_route_init(&world->route);
     world->command = command_adapter_new(&world->loop);
     world->route.kinds[PROVIDER_HTTP] = world->http;
     world->route.kinds[PROVIDER_COMMAND] = world->command;
+    world->route.kinds[PROVIDER_MAIL] = world->mail;
     world->route.kinds[PROVIDER_MCP] = mcp_hub_adapter(world->hub);
     return ERR_NONE;
 }

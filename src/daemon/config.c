@@ -29,6 +29,7 @@ void loaded_tool_release(struct loaded_tool *tool)
     command_tool_free(tool->command);
     mail_tool_free(tool->mail);
     jq_program_free(tool->approval_when);
+    config_claims_release(tool);
     template_free(tool->key);
     normal_free(tool->normal);
     schema_free(tool->schema);
@@ -44,9 +45,13 @@ void loaded_free(struct loaded *loaded)
     for (size_t i = 0; i < loaded->provider_count; i++) {
         http_provider_free(loaded->providers[i].http);
         mcp_provider_free(loaded->providers[i].mcp);
+        command_provider_free(loaded->providers[i].command);
+        mail_provider_free(loaded->providers[i].mail);
     }
     http_provider_free(loaded->assumed_http);
     mcp_provider_free(loaded->assumed_mcp);
+    command_provider_free(loaded->assumed_command);
+    mail_provider_free(loaded->assumed_mail);
     arena_release(&loaded->arena);
     free(loaded);
 }
@@ -356,6 +361,7 @@ static void read_tree(const struct loader *loader, const struct json *root, cons
     finish_server(config, loader->folder, loader->problems);
     finish_ledger(config, loader->folder);
     load_providers(loader, root);
+    config_budgets_read(loader, mapping(root, "budgets"));
     finish_servers(config, mapping(root, "providers"));
     load_tools(loader, root, catalog, config);
     load_principals(loader, root);

@@ -1,6 +1,9 @@
 #include "daemon/config_options.h"
 
+#include "core/claims.h"
+
 #include "daemon/config.h"
+#include "daemon/config_auth.h"
 
 #define AT(type, member) (offsetof(struct type, member) + 1)
 #define COUNT(array)     (sizeof(array) / sizeof *(array))
@@ -35,7 +38,6 @@ static const struct option server_tls_options[] = {
 static const struct option_section server_tls =
     SECTION(server_tls_options, "server.tls", "HTTPS on the listening address.");
 
-static const struct option server_options[] = {
 static const struct option jwt_roles_options[] = {
     {"from", OPTION_TEXT, .required = true, .at = AT(config_jwt, issuer.roles_from),
      .text = "JSON Pointer to the claim: a list of texts, or one text with blanks between its words."},
@@ -88,12 +90,17 @@ const struct option_section config_jwt_section = {
     .count = COUNT(jwt_options),
 };
 
+static const struct option server_options[] = {
     {"listen", OPTION_TEXT, .fallback = "127.0.0.1:7070", .at = AT(config_server, host),
      .text =
          "Address and port: `127.0.0.1:7070`, `[::1]:7070`, `localhost:7070`. Port 0 takes a free one. Elsewhere than "
          "loopback needs `auth: tokens`, and `tls` or `insecure_listen: true`."},
     {"auth", OPTION_CHOICE, .fallback = "none", .choices = {"none", "tokens"}, .at = AT(config_server, auth),
-     .text = "`tokens`: callers present a bearer token made by `onced token`. `none` is allowed on loopback only."},
+     .text =
+         "`tokens`: callers present a bearer token made by `onced token`, or by an issuer that `jwt` names. `none` is "
+         "allowed on loopback only."},
+    {"jwt", OPTION_MAP, .section = &config_jwt_section, .computed = "none",
+     .text = "Identity providers by name. Needs `auth: tokens`."},
     {"insecure_listen", OPTION_BOOL, .fallback = "false", .at = AT(config_server, insecure_listen),
      .text = "Plain HTTP on a public address, on your own head (for example behind a proxy that ends TLS)."},
     {"tls", OPTION_SECTION, .section = &server_tls, .at = 1, .text = "HTTPS on the listening address."},
@@ -321,9 +328,18 @@ static const struct option mcp_server_options[] = {
 static const struct option_section mcp_server =
     SECTION(mcp_server_options, "providers.NAME.mcp", "An MCP server that tools are called on; see mcp.md.");
 
+#define OPTION_NETWORK  (OPTION_HTTP | OPTION_MCP | OPTION_MAIL)
+#define OPTION_ANSWERED (OPTION_HTTP | OPTION_MCP)
+
 static const struct option provider_options[] = {
     {"mcp", OPTION_SECTION, OPTION_MCP, .required = true, .section = &mcp_server,
      .text = "Makes the provider an MCP server."},
+    {"command", OPTION_SECTION, OPTION_COMMAND, .required = true, .section = &config_command_section,
+     .text = "Makes the provider one of commands that onced starts."},
+    {"smtp", OPTION_SECTION, OPTION_MAIL, .required = true, .section = &config_smtp_section,
+     .text = "Makes the provider a mail server."},
+    {"imap", OPTION_SECTION, OPTION_MAIL, .section = &config_imap_section, .computed = "no look-ups",
+     .text = "Where look-ups search."},
     {"base_url", OPTION_TEXT, OPTION_HTTP, .required = true,
      .text = "`http://` or `https://`, host, optional port and path. `${env:NAME}` and `${env:NAME:-default}` are "
              "expanded."},
@@ -332,16 +348,32 @@ static const struct option provider_options[] = {
     {"timeout", OPTION_DURATION, OPTION_HTTP, .fallback = "10s", .min = 1, .max = HOUR, .text = "Of a whole attempt."},
     {"timeout", OPTION_DURATION, OPTION_MCP, .fallback = "60s", .min = 1, .max = HOUR,
      .text = "Of a whole attempt; the server's progress starts it anew."},
-    {"connect_timeout", OPTION_DURATION, .fallback = "3s", .min = 1, .max = HOUR, .text = "Resolve, connect and TLS."},
-    {"connections", OPTION_INTEGER, .fallback = "64", .min = 1, .max = 4096, .text = "Attempts on the wire at once."},
+    {"timeout", OPTION_DURATION, OPTION_COMMAND, .fallback = "60s", .min = 1, .max = HOUR,
+     .text = "Of a command; then its process group is killed and the outcome unknown."},
+    {"connect_timeout", OPTION_DURATION, OPTION_ANSWERED, .fallback = "3s", .min = 1, .max = HOUR,
+     .text = "Resolve, connect and TLS."},
+    {"connections", OPTION_INTEGER, OPTION_ANSWERED, .fallback = "64", .min = 1, .max = 4096,
+     .text = "Attempts on the wire at once."},
+    {"timeout", OPTION_DURATION, OPTION_MAIL, .fallback = "60s", .min = 1, .max = HOUR,
+     .text = "Of a whole attempt, from resolving the name to the answer to the message."},
+    {"connect_timeout", OPTION_DURATION, OPTION_MAIL, .fallback = "30s", .min = 1, .max = HOUR,
+     .text = "Resolve, connect, TLS, greeting and login; some servers let strangers wait."},
+    {"connections", OPTION_INTEGER, OPTION_MAIL, .fallback = "10", .min = 1, .max = 4096,
+     .text = "Messages on the wire at once, each on a connection of its own."},
+    {"connections", OPTION_INTEGER, OPTION_COMMAND, .fallback = "16", .min = 1, .max = 4096,
+     .text = "Commands that run at once."},
     {"queue", OPTION_INTEGER, .fallback = "4096", .min = 1, .max = 1000000,
      .text = "Operations waiting in memory for a connection; the rest waits in the ledger."},
     {"keepalive", OPTION_BOOL, OPTION_HTTP, .fallback = "true", .text = "`false`: a new connection per request."},
-    {"tls", OPTION_SECTION, .section = &provider_tls, .text = "How the provider's certificate is checked."},
+    {"tls", OPTION_SECTION, OPTION_NETWORK, .section = &provider_tls, .text = "How the provider's certificate is checked."},
     {"answer_bytes_max", OPTION_SIZE, OPTION_HTTP, .fallback = "1MB", .min = KB, .max = 64 * MB,
      .text = "A larger answer is unreadable: outcome unknown."},
     {"answer_bytes_max", OPTION_SIZE, OPTION_MCP, .fallback = "4MB", .min = KB, .max = 32 * MB,
      .text = "A larger message is unreadable: outcome unknown."},
+    {"answer_bytes_max", OPTION_SIZE, OPTION_COMMAND, .fallback = "1MB", .min = KB, .max = 64 * MB,
+     .text = "Of a command's standard output, where `run.output_bytes_max` says nothing else."},
+    {"key", OPTION_SECTION, OPTION_COMMAND, .section = &config_command_key_section,
+     .text = "What the key in `ONCED_IDEMPOTENCY_KEY` is good for."},
     {"key", OPTION_SECTION, OPTION_HTTP, .section = &provider_key,
      .text = "How the provider's idempotency key works; leave it out when there is none."},
     {"key", OPTION_SECTION, OPTION_MCP, .section = &mcp_key,
@@ -352,7 +384,7 @@ static const struct option provider_options[] = {
     {"no_effect", OPTION_STATUSES, OPTION_HTTP,
      .fallback = "400, 401, 402, 403, 404, 405, 406, 409, 410, 411, 412, 413, 414, 415, 422",
      .text = "Definite refusals: nothing happened, and asking again the same way is pointless. Replaces the default."},
-    {"not_processed", OPTION_STATUSES, .fallback = "429",
+    {"not_processed", OPTION_STATUSES, OPTION_ANSWERED, .fallback = "429",
      .text = "Nothing happened, try again later. Add 503 only if the provider promises it. Replaces the default."},
     {"retry_after", OPTION_SECTION, OPTION_HTTP, .section = &provider_retry_after, .computed = "Retry-After",
      .text = "Where the provider says when to come back."},
@@ -515,6 +547,22 @@ static const struct option retry_options[] = {
 static const struct option_section tool_retry =
     SECTION(retry_options, "tools.NAME.retry", "When attempts are repeated.");
 
+static const struct option approval_options[] = {
+    {"when", OPTION_JQ, .computed = "every call",
+     .text =
+         "jq over the effective arguments: `.amount_cents > 10000`. Calls for which it is false need nobody; when it "
+         "fails, people are asked."},
+    {"approvers", OPTION_INTEGER, .fallback = "1", .min = 1, .max = APPROVERS_MAX, .at = AT(approval_policy, approvers),
+     .text = "Distinct people who must agree, the caller never among them. One who refuses ends it."},
+    {"expires", OPTION_DURATION, .fallback = "24h", .min = 100, .max = 365 * DAY, .at = AT(approval_policy, expires_ms),
+     .text =
+         "Without enough of them by then the call is `rejected` (`expired`); the same call, made again, asks anew."},
+    {"mcp", OPTION_CHOICE, .fallback = "none", .choices = {"none", "elicit"}, .at = AT(approval_policy, mcp),
+     .text = "`elicit`: the MCP client's own user is asked where the client can ask; counts as `PRINCIPAL/user`."},
+};
+static const struct option_section tool_approval =
+    SECTION(approval_options, "tools.NAME.approval", "Who must agree before a call runs.");
+
 static const struct option tool_options[] = {
     {"title", OPTION_TEXT, .computed = "none", .at = AT(tool, title), .text = "Name for people."},
     {"description", OPTION_TEXT, .computed = "none", .at = AT(tool, description),
@@ -545,22 +593,6 @@ static const struct option tool_options[] = {
              "effect."},
     {"identity", OPTION_CHOICE, .fallback = "any", .choices = {"any", "caller"}, .at = AT(tool, identity),
      .text = "`caller`: an idempotency key from the caller is required, a call without one is refused."},
-static const struct option approval_options[] = {
-    {"when", OPTION_JQ, .computed = "every call",
-     .text =
-         "jq over the effective arguments: `.amount_cents > 10000`. Calls for which it is false need nobody; when it "
-         "fails, people are asked."},
-    {"approvers", OPTION_INTEGER, .fallback = "1", .min = 1, .max = APPROVERS_MAX, .at = AT(approval_policy, approvers),
-     .text = "Distinct people who must agree, the caller never among them. One who refuses ends it."},
-    {"expires", OPTION_DURATION, .fallback = "24h", .min = 100, .max = 365 * DAY, .at = AT(approval_policy, expires_ms),
-     .text =
-         "Without enough of them by then the call is `rejected` (`expired`); the same call, made again, asks anew."},
-    {"mcp", OPTION_CHOICE, .fallback = "none", .choices = {"none", "elicit"}, .at = AT(approval_policy, mcp),
-     .text = "`elicit`: the MCP client's own user is asked where the client can ask; counts as `PRINCIPAL/user`."},
-};
-static const struct option_section tool_approval =
-    SECTION(approval_options, "tools.NAME.approval", "Who must agree before a call runs.");
-
     {"step_identity", OPTION_CHOICE, .fallback = "per_step", .choices = {"per_step", "per_arguments"},
      .at = AT(tool, step_identity),
      .text = "`per_arguments`: the tool is rightly called several times within one step of a run."},
@@ -589,14 +621,29 @@ static const struct option_section tool_approval =
     {"approval", OPTION_CHOICE_OR_SECTION, .computed = "`none`; must be stated for class `external_irreversible`",
      .choices = {"none", "required"}, .section = &tool_approval, .at = AT(tool, approval),
      .text = "Whether people must agree before a call runs. `required`: one person, within 24 hours."},
+    {"entities", OPTION_SECTIONS, .section = &config_entity_section, .max = CLAIMS_ENTITIES_MAX, .computed = "none",
+     .text = "What the operation must have for itself."},
+    {"guards", OPTION_SECTIONS, .section = &config_guard_section, .max = CLAIMS_GUARDS_MAX, .computed = "none",
+     .text = "What the state of its entities forbids."},
+    {"sets", OPTION_OBJECT, .computed = "none",
+     .text = "Attributes that its success gives its entities: `{order: {state: refunded, refund_id: \"{id}\"}}`; values "
+             "are JSON, or texts with places from the arguments."},
+    {"window", OPTION_SECTION, .section = &config_window_section, .computed = "none",
+     .text = "What must not be done twice within a period."},
+    {"budgets", OPTION_SECTIONS, .section = &config_debit_section, .max = CLAIMS_DEBITS_MAX, .computed = "none",
+     .text = "What the call takes from `budgets`."},
     {"method_is_read", OPTION_BOOL, OPTION_HTTP, .fallback = "false",
      .text = "Class `read` with a method other than GET or HEAD: states that the request changes nothing (a search by "
              "POST)."},
     {"mcp", OPTION_SECTION, OPTION_MCP, .section = &tool_mcp, .text = "The tool as the MCP server has it."},
     {"request", OPTION_SECTION, OPTION_HTTP, .required = true, .section = &tool_request,
      .text = "The request that is the effect."},
+    {"run", OPTION_SECTION, OPTION_COMMAND, .required = true, .section = &config_run_section,
+     .text = "The command that is the effect."},
+    {"mail", OPTION_SECTION, OPTION_MAIL, .required = true, .section = &config_tool_mail_section,
+     .text = "The message that is the effect."},
     {"response", OPTION_SECTION, OPTION_HTTP, .section = &tool_response, .text = "How an answer is read."},
-    {"verify", OPTION_EQUALITIES, .computed = "none",
+    {"verify", OPTION_EQUALITIES, OPTION_HTTP | OPTION_MCP | OPTION_COMMAND, .computed = "none",
      .text = "JSON Pointers into the answer → templates that must be equal, else the provider answered with a wrong "
              "object: "
              "outcome unknown and an incident."},
@@ -611,6 +658,8 @@ static const struct option_section tool_approval =
     {"lookup", OPTION_SECTION, OPTION_HTTP, .section = &tool_lookup, .computed = "none",
      .text = "How to find out what really happened."},
     {"lookup", OPTION_SECTION, OPTION_MCP, .section = &mcp_tool_lookup, .computed = "none",
+     .text = "How to find out what really happened."},
+    {"lookup", OPTION_SECTION, OPTION_COMMAND, .section = &config_command_lookup_section, .computed = "none",
      .text = "How to find out what really happened."},
     {"settle", OPTION_DURATION, .fallback = "5s", .max = 30 * DAY, .at = AT(tool, reconcile.settle_ms),
      .text = "The provider's propagation delay: \"absent\" proves nothing sooner after the last attempt, or after its "
@@ -627,7 +676,8 @@ static const struct option_section tool_approval =
      .at = AT(tool, reconcile.watch_ms), .count_at = AT(tool, reconcile.watch_count),
      .text = "After closing on \"absent\": look again, in case it lands late. `[]` = never."},
     {"retry", OPTION_SECTION, .section = &tool_retry, .at = AT(tool, retry), .text = "When attempts are repeated."},
-    {"timeout", OPTION_DURATION, .computed = "the provider's", .min = 1, .max = HOUR, .text = "Of a whole attempt."},
+    {"timeout", OPTION_DURATION, OPTION_NETWORK, .computed = "the provider's", .min = 1, .max = HOUR,
+     .text = "Of a whole attempt."},
     {"wait", OPTION_DURATION, .fallback = "20s", .max = 10 * MINUTE, .at = AT(tool, wait_ms),
      .text = "Inline callers wait this long for the end, then get 202."},
     {"retain", OPTION_DURATION, .fallback = "30d", .min = 1, .max = YEARS, .at = AT(tool, retain_ms),
@@ -659,6 +709,8 @@ static const struct option file_options[] = {
      .text = "The MCP door: `/mcp` and `onced mcp`."},
     {"principals", OPTION_MAP, .section = &config_principal_section, .computed = "every principal may use every tool",
      .text = "Per principal: the tools that it may see and call."},
+    {"budgets", OPTION_MAP, .section = &config_budget_section, .computed = "none",
+     .text = "Limits on sums and counts by name."},
     {"providers", OPTION_MAP, .section = &config_provider_section, .text = "External systems by name."},
     {"tools", OPTION_MAP, .section = &config_tool_section, .text = "Tools by name."},
 };

@@ -42,6 +42,7 @@ enum option_type {
     OPTION_MESSAGES,          /* mapping of states to text */
     OPTION_ANY,               /* anything: the caller judges it */
     OPTION_SECTION,           /* mapping with the members of `section`; stored members lie relative to `at` */
+    OPTION_SECTIONS,          /* list of at most max such mappings, checked, not stored */
     OPTION_CHOICE_OR_SECTION, /* one of choices, not stored, or such a mapping */
     OPTION_MAP                /* mapping of names to `section` */
 };
@@ -96,7 +97,15 @@ struct option_section {
 };
 
 extern const struct option_section config_file, config_server_section, config_ledger_section, config_mcp_section,
-    config_principal_section, config_provider_section, config_tool_section;
+    config_jwt_section, config_principal_section, config_provider_section, config_tool_section;
+/* config_claims.c */
+extern const struct option_section config_entity_section, config_guard_section, config_window_section,
+    config_debit_section, config_budget_section;
+/* config_mail.c */
+extern const struct option_section config_smtp_section, config_imap_section, config_tool_mail_section;
+/* config_command.c */
+extern const struct option_section config_command_section, config_command_key_section, config_run_section,
+    config_command_lookup_section;
 
 #define CONFIG_NAME_BYTES_MAX 64 /* of tools and providers */
 bool config_name_valid(struct str name);

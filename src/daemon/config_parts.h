@@ -2,28 +2,33 @@
 #ifndef DAEMON_CONFIG_PARTS_H
 #define DAEMON_CONFIG_PARTS_H
 
+#include "adapter/command.h"
 #include "adapter/http.h"
-#include "adapter/mcp.h"
 #include "adapter/jq.h"
 #include "adapter/mail.h"
+#include "adapter/mcp.h"
 #include "base/problem.h"
+#include "core/claims.h"
 #include "core/registry.h"
 #include "daemon/config_options.h"
 
 /* Everything that one registry consists of; released after its last reference is gone. */
 struct loaded_provider {
     struct provider core;
-    struct http_provider *http; /* one of the two by core.kind; NULL after errors */
+    struct http_provider *http; /* one of these by core.kind; NULL after errors */
     struct mcp_provider *mcp;
+    struct command_provider *command;
+    struct mail_provider *mail;
 };
 
 struct loaded_tool {
     struct tool core;
     const struct json *section; /* what it was made of */
-    struct http_tool *http;     /* one of the two by the provider's kind; NULL after errors */
+    struct http_tool *http;     /* one of these by the provider's kind; NULL after errors */
     struct mcp_tool *mcp;
     struct command_tool *command;
     struct mail_tool *mail;
+    struct config_claims *claims;     /* in the arena; what it holds is released with the tool */
     struct jq_program *approval_when; /* NULL when not stated */
     struct template *key;             /* NULL after errors or when not stated, like the next two */
     struct normal *normal;
@@ -38,6 +43,10 @@ struct loaded {
     size_t tool_count;
     struct http_provider *assumed_http; /* stand in for broken ones while tools are checked; else NULL */
     struct mcp_provider *assumed_mcp;
+    struct command_provider *assumed_command;
+    struct mail_provider *assumed_mail;
+    struct budget *budgets;
+    size_t budget_count;
     struct registry_access *access;
     size_t access_count;
 };
@@ -68,6 +77,16 @@ size_t config_plan_tools(const struct loader *loader, const struct json *provide
 /* folder + path, or path itself when it is absolute; in arena. */
 const char *config_resolve_path(struct arena *arena, const char *folder, struct str path);
 
+/* References to files in the texts of a mapping ("${file:PATH}") start at the registry file's folder. */
+void config_settle_members(const struct loader *loader, struct json *object, const char *name);
+
+/* config_command.c: relative paths start at the registry file's folder. config_settle_run: a copy of a tool's section.
+ */
+void config_settle_command(const struct loader *loader, struct json *command);
+const struct json *config_settle_run(const struct loader *loader, const struct json *section);
+/* Stands in for a broken or unknown provider while its tools are checked. */
+const struct command_provider *config_assumed_command(const struct loader *loader);
+
 /* Each fills one entry of loaded from one member of "providers" or "tools" and adds what is wrong. */
 void config_provider_read(const struct loader *loader, struct str name, const struct json *section, const char *pointer,
                           struct loaded_provider *out);
@@ -77,10 +96,25 @@ void config_tool_read(const struct loader *loader, struct str name, const struct
 /* Whether a provider's section is that of an MCP server. */
 enum option_kind config_provider_kind(const struct json *section);
 
+/* A tool of a mail server; provider may be NULL or broken. */
+void config_mail_compile(const struct loader *loader, const struct json *section, const char *pointer,
+                         const struct loaded_provider *provider, struct loaded_tool *out);
+
 /* Policy: contradictions are errors, dangers are warnings (design 13). Called when the tool's parts are compiled;
  * leaves out of the default strategies what the tool cannot do. */
 void config_tool_check(const struct loader *loader, const struct json *section, const char *pointer,
                        struct loaded_tool *tool);
+
+/* tools.NAME.approval: its condition, what its answers rest on, and what is contradictory about it. */
+void config_approval_read(const struct loader *loader, const struct json *section, const char *pointer,
+                          struct loaded_tool *tool);
+
+/* budgets, before tools; tools.NAME.{entities, guards, sets, window, budgets}. */
+#define CONFIG_SETS_MAX 32 /* attributes of one tool */
+void config_budgets_read(const struct loader *loader, const struct json *budgets);
+void config_claims_read(const struct loader *loader, const struct json *section, const char *pointer,
+                        struct loaded_tool *tool);
+void config_claims_release(struct loaded_tool *tool);
 
 /* Member names in the tool's templates, volatile and normalize that its input schema does not know. */
 void config_names_check(const struct loader *loader, const struct json *section, const char *pointer,
@@ -91,7 +125,3 @@ void config_names_check(const struct loader *loader, const struct json *section,
 void config_drop_repeated(struct problems *problems, size_t start, size_t from);
 
 #endif
-/* tools.NAME.approval: its condition, what its answers rest on, and what is contradictory about it. */
-void config_approval_read(const struct loader *loader, const struct json *section, const char *pointer,
-                          struct loaded_tool *tool);
-

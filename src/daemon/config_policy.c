@@ -82,7 +82,7 @@ static void check_write(const struct policy *policy)
 static void check_class(const struct policy *policy)
 {
     const struct tool *tool = policy->tool;
-    bool mcp = tool->provider->kind == PROVIDER_MCP;
+    bool honoured = tool->provider->kind != PROVIDER_HTTP;
     if (tool->class != CLASS_EXTERNAL_IDEMPOTENT && states(policy, "idempotent_by"))
         WARNING(policy, "idempotent_by", "has an effect for class external_idempotent only");
     if (tool->class == CLASS_EXTERNAL_IDEMPOTENT && tool->idempotent_by == IDEMPOTENT_BY_KEY &&
@@ -90,7 +90,8 @@ static void check_class(const struct policy *policy)
         ERROR(policy, states(policy, "idempotent_by") ? "idempotent_by" : "class",
               "class external_idempotent by key needs %s in provider \"%s\"; without %s choose external_weak, or "
               "idempotent_by: precondition or nature",
-              mcp ? "key: {honoured: true, …}" : "a key section", tool->provider->name, mcp ? "that" : "one");
+              honoured ? "key: {honoured: true, …}" : "a key section", tool->provider->name,
+              honoured ? "that" : "one");
     if (tool->class != CLASS_EXTERNAL_IRREVERSIBLE)
         return;
     if (!states(policy, "key") && tool->identity != IDENTITY_CALLER)
@@ -132,7 +133,7 @@ static void check_stated_strategies(const struct policy *policy)
             ERROR(policy, "reconcile", "resend is never safe for class %s", class_name(policy));
         else
             ERROR(policy, "reconcile", "resend needs %s in provider \"%s\"",
-                  tool->provider->kind == PROVIDER_MCP ? "key: {honoured: true, …}" : "a key section",
+                  tool->provider->kind != PROVIDER_HTTP ? "key: {honoured: true, …}" : "a key section",
                   tool->provider->name);
     } else if (has_strategy(tool, STRATEGY_RESEND) && tool->class == CLASS_EXTERNAL_IDEMPOTENT &&
                tool->idempotent_by == IDEMPOTENT_BY_NATURE)

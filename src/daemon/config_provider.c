@@ -52,7 +52,7 @@ static void settle_member(const struct loader *loader, struct json *object, cons
         json_set(&loader->loaded->arena, object, str_of(name), json_string(settle_paths(loader, value->text)));
 }
 
-static void settle_members(const struct loader *loader, struct json *object, const char *name)
+void config_settle_members(const struct loader *loader, struct json *object, const char *name)
 {
     struct json *members = (struct json *)json_get(object, name); /* the caller's own copy */
     for (uint32_t i = 0; members && members->type == JSON_OBJECT && i < members->count; i++)
@@ -67,8 +67,8 @@ static void settle_server(const struct loader *loader, struct json *mcp)
     if (!mcp || mcp->type != JSON_OBJECT)
         return;
     settle_member(loader, mcp, "url");
-    settle_members(loader, mcp, "env");
-    settle_members(loader, mcp, "headers");
+    config_settle_members(loader, mcp, "env");
+    config_settle_members(loader, mcp, "headers");
     struct json *command = (struct json *)json_get(mcp, "command");
     for (uint32_t i = 0; command && command->type == JSON_ARRAY && i < command->count; i++)
         if (command->items[i].type == JSON_STRING)
@@ -82,7 +82,13 @@ static void settle_server(const struct loader *loader, struct json *mcp)
 
 enum option_kind config_provider_kind(const struct json *section)
 {
-    return section->type == JSON_OBJECT && json_get(section, "mcp") ? OPTION_MCP : OPTION_HTTP;
+    if (section->type != JSON_OBJECT)
+        return OPTION_HTTP;
+    if (json_get(section, "mcp"))
+        return OPTION_MCP;
+    if (json_get(section, "smtp"))
+        return OPTION_MAIL;
+    return json_get(section, "command") ? OPTION_COMMAND : OPTION_HTTP;
 }
 
 /* A copy of the section with paths settled; the file's own tree stays as it was written (it is what the policy
@@ -94,8 +100,11 @@ static const struct json *settle_section(const struct loader *loader, const stru
     struct arena *arena = &loader->loaded->arena;
     struct json *copy = json_copy(arena, section);
     settle_member(loader, copy, "base_url");
-    settle_members(loader, copy, "headers");
+    config_settle_members(loader, copy, "headers");
     settle_server(loader, (struct json *)json_get(copy, "mcp")); /* our own copy */
+    config_settle_command(loader, (struct json *)json_get(copy, "command"));
+    config_settle_members(loader, copy, "smtp");
+    config_settle_members(loader, copy, "imap");
     struct json *tls = (struct json *)json_get(copy, "tls");
     const struct json *ca = tls ? json_get(tls, "ca") : NULL;
     if (ca && ca->type == JSON_STRING)
@@ -137,6 +146,14 @@ void config_provider_read(const struct loader *loader, struct str name, const st
         out->mcp = mcp_provider_new(settle_section(loader, section), pointer, &out->core, problems);
         out->core.kind = PROVIDER_MCP;
         out->core.adapter_provider = out->mcp;
+    } else if (section->type == JSON_OBJECT && kind == OPTION_COMMAND) {
+        out->command = command_provider_new(settle_section(loader, section), pointer, &out->core, problems);
+        out->core.kind = PROVIDER_COMMAND;
+        out->core.adapter_provider = out->command;
+    } else if (section->type == JSON_OBJECT && kind == OPTION_MAIL) {
+        out->mail = mail_provider_new(settle_section(loader, section), pointer, &out->core, problems);
+        out->core.kind = PROVIDER_MAIL;
+        out->core.adapter_provider = out->mail;
     } else if (section->type == JSON_OBJECT) {
         out->http = http_provider_new(settle_section(loader, section), pointer, &out->core, problems);
         out->core.adapter_provider = out->http;

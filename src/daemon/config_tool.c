@@ -154,9 +154,23 @@ static void read_messages(const struct loader *loader, const struct json *sectio
 
 static enum option_kind tool_kind(const struct loaded_provider *provider, const struct json *section)
 {
-    if (provider)
-        return provider->core.kind == PROVIDER_MCP ? OPTION_MCP : OPTION_HTTP;
-    return section->type == JSON_OBJECT && json_get(section, "mcp") ? OPTION_MCP : OPTION_HTTP;
+    if (provider) {
+        switch (provider->core.kind) {
+        case PROVIDER_MCP: return OPTION_MCP;
+        case PROVIDER_COMMAND: return OPTION_COMMAND;
+        case PROVIDER_MAIL: return OPTION_MAIL;
+        case PROVIDER_HTTP:
+        case PROVIDER_KIND_COUNT: break;
+        }
+        return OPTION_HTTP;
+    }
+    if (section->type != JSON_OBJECT)
+        return OPTION_HTTP;
+    if (json_get(section, "mcp"))
+        return OPTION_MCP;
+    if (json_get(section, "mail"))
+        return OPTION_MAIL;
+    return json_get(section, "run") ? OPTION_COMMAND : OPTION_HTTP;
 }
 
 static void compile_http(const struct loader *loader, const struct json *section, const char *pointer,
@@ -179,14 +193,26 @@ static void compile_mcp(const struct loader *loader, const struct json *section,
         out->core.has_lookup = mcp_tool_has_lookup(out->mcp);
 }
 
-/* The argument that the adapter fills with the provider key is no argument of the caller's: what is checked is the
- * schema without it. */
+static void compile_command(const struct loader *loader, const struct json *section, const char *pointer,
+                            const struct loaded_provider *provider, struct loaded_tool *out)
+{
+    const struct command_provider *command =
+        provider && provider->command ? provider->command : config_assumed_command(loader);
+    out->command =
+        command_tool_new(config_settle_run(loader, section), pointer, command, &out->core, loader->problems);
+    out->core.adapter_tool = out->command;
+    if (out->command)
+        out->core.has_lookup = command_tool_has_lookup(out->command);
+}
+
+/* The argument that the adapter fills with the provider key is no argument of the caller's: what is shown and checked is
+ * the schema without it. A forwarded tool gets no key, and its arguments stay its own. */
 static void hide_key_argument(const struct loader *loader, const char *pointer, struct loaded_tool *out)
 {
     struct arena *arena = &loader->loaded->arena;
     const char *name = out->mcp ? mcp_tool_key_argument(out->mcp) : NULL;
     const struct json *had = out->core.input_schema_json;
-    if (!name || !json_get(json_get(had, "properties"), name))
+    if (!name || out->core.forwarded || !json_get(json_get(had, "properties"), name))
         return;
     struct json *schema = json_copy(arena, had), *kept = json_array(arena);
     const struct json *required = json_get(schema, "required");
@@ -225,16 +251,21 @@ void config_tool_read(const struct loader *loader, struct str name, const struct
     read_normal(loader, section, pointer, out);
     read_schema(loader, json_get(section, "input_schema"), pointer, out);
     read_messages(loader, section, &out->core);
+    config_approval_read(loader, section, pointer, out);
+    config_claims_read(loader, section, pointer, out);
     config_names_check(loader, section, pointer, &out->core);
     out->core.provider = provider ? &provider->core : assumed_provider(arena);
     size_t from = problems->count;
     out->core.has_lookup = json_get(section, "lookup") != NULL;
     if (kind == OPTION_MCP)
         compile_mcp(loader, section, pointer, provider, out), hide_key_argument(loader, pointer, out);
+    else if (kind == OPTION_COMMAND && json_get(section, "run"))
+        compile_command(loader, section, pointer, provider, out);
+    else if (kind == OPTION_MAIL && json_get(section, "mail"))
+        config_mail_compile(loader, section, pointer, provider, out);
     else if (json_get(section, "request"))
         compile_http(loader, section, pointer, provider, out);
     config_drop_repeated(problems, start, from);
     if (classified)
         config_tool_check(loader, section, pointer, out);
 }
-    config_approval_read(loader, section, pointer, out);

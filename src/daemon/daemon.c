@@ -1,6 +1,8 @@
 #include "daemon/daemon_parts.h"
 
+#include "adapter/command.h"
 #include "adapter/http.h"
+#include "adapter/mail.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -210,8 +212,9 @@ static void on_http_closed(void *user)
     close_handles(user);
 }
 
-static void close_http(struct daemon *daemon)
+static void close_http(void *user)
 {
+    struct daemon *daemon = user;
     struct adapter *http = daemon->http;
     daemon->http = NULL;
     if (http)
@@ -220,9 +223,26 @@ static void close_http(struct daemon *daemon)
         close_handles(daemon);
 }
 
-static void on_hub_closed(void *user)
+static void close_mail(void *user)
 {
-    close_http(user);
+    struct daemon *daemon = user;
+    struct adapter *mail = daemon->mail;
+    daemon->mail = NULL;
+    if (mail)
+        mail_adapter_close(mail, close_http, daemon);
+    else
+        close_http(daemon);
+}
+
+static void close_command(void *user)
+{
+    struct daemon *daemon = user;
+    struct adapter *command = daemon->command;
+    daemon->command = NULL;
+    if (command)
+        command_adapter_close(command, close_mail, daemon);
+    else
+        close_mail(daemon);
 }
 
 static void on_door_closed(void *user)
@@ -233,9 +253,9 @@ static void on_door_closed(void *user)
     daemon->mcp = NULL;
     daemon->hub = NULL;
     if (hub)
-        mcp_hub_close(hub, on_hub_closed, daemon);
+        mcp_hub_close(hub, close_command, daemon);
     else
-        close_http(daemon);
+        close_command(daemon);
 }
 
 static void close_all(struct daemon *daemon)
@@ -404,11 +424,16 @@ static enum err_code open_adapters(struct daemon *daemon, struct err *err)
     enum err_code code = http_adapter_new(&daemon->loop, &daemon->http, err);
     if (!code)
         code = mcp_hub_new(&options, &daemon->hub, err);
+    if (!code)
+        code = mail_adapter_new(&daemon->loop, &daemon->mail, err);
     if (code)
         return code;
+    daemon->command = command_adapter_new(&daemon->loop);
     adapter_route_init(&daemon->route);
     daemon->route.kinds[PROVIDER_HTTP] = daemon->http;
     daemon->route.kinds[PROVIDER_MCP] = mcp_hub_adapter(daemon->hub);
+    daemon->route.kinds[PROVIDER_COMMAND] = daemon->command;
+    daemon->route.kinds[PROVIDER_MAIL] = daemon->mail;
     return ERR_NONE;
 }
 

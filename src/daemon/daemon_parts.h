@@ -25,9 +25,9 @@ struct daemon {
     uv_timer_t tick, drain, settle;
     uv_signal_t terminate, interrupt, reload;
     struct ledger *ledger;
-    struct adapter *http;
+    struct adapter *http, *command, *mail;
     struct mcp_hub *hub;
-    struct adapter_route route; /* to the two of them */
+    struct adapter_route route; /* to all of them */
     struct engine *engine;
     struct mcp_door *mcp;
     struct http_door *door;
