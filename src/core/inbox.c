@@ -70,36 +70,17 @@ bool inbound_status_from_name(struct str text, enum inbound_status *out)
     return value >= 0;
 }
 
-static bool names(const struct inbound *event, const struct operation *op)
+bool inbox_source_takes(const struct inbox_source *source, const char *tenant, const char *name,
+                        const struct tool *tool)
 {
-    switch (event->match) {
-    case INBOUND_BY_REFERENCE: return text_equal(event->value, op->id);
-    case INBOUND_BY_PROVIDER_KEY: return text_equal(event->value, op->provider_key);
-    case INBOUND_BY_EXTERNAL_ID: return text_equal(event->value, op->external_id);
-    case INBOUND_BY_NOTHING:
-    case INBOUND_MATCH_COUNT: break;
-    }
-    return false;
-}
-
-static bool takes_tool(const struct inbox_source *source, const char *name)
-{
+    if (source->tenant && !text_equal(source->tenant, tenant))
+        return false;
+    if (source->provider && !(tool && text_equal(source->provider, tool->provider->name)))
+        return false;
     bool takes = source->tool_count == 0;
     for (size_t i = 0; i < source->tool_count && !takes; i++)
         takes = fnmatch(source->tools[i], name, 0) == 0;
     return takes;
-}
-
-bool inbound_fits(const struct inbound *event, const struct inbox_source *source, const struct operation *op,
-                  const struct tool *tool)
-{
-    if (!event->value || !names(event, op))
-        return false;
-    if (source->tenant && !text_equal(source->tenant, op->tenant))
-        return false;
-    if (source->provider && !(tool && text_equal(source->provider, tool->provider->name)))
-        return false;
-    return takes_tool(source, op->tool);
 }
 
 bool inbound_newer(const struct inbound *event, const struct inbound_standing *standing)

@@ -94,10 +94,10 @@ struct inbox_source {
     const void *rules; /* the door's: signature and reading */
 };
 
-/* Whether the event is about this operation: source and tool as the registry has them now (tool NULL: it has none any
- * more; then only a source without provider and tools takes it). */
-bool inbound_fits(const struct inbound *event, const struct inbox_source *source, const struct operation *op,
-                  const struct tool *tool);
+/* Whether the source speaks of this tool's operations for this tenant. tool as the registry has it now: NULL when it
+ * has none any more; then only a source without provider takes it. */
+bool inbox_source_takes(const struct inbox_source *source, const char *tenant, const char *name,
+                        const struct tool *tool);
 
 /* What is known of an operation by former events: the newest that was applied. */
 struct inbound_standing {

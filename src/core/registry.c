@@ -15,6 +15,8 @@ struct registry {
     size_t provider_count;
     struct registry_access *access; /* sorted by principal */
     size_t access_count;
+    struct inbox_source *sources;
+    size_t source_count;
     char *policy_version;
     registry_destroy *destroy;
     void *owner;
@@ -47,6 +49,7 @@ static void registry_free(struct registry *registry)
     free(registry->tools);
     free(registry->providers);
     free(registry->access);
+    free(registry->sources);
     free(registry->policy_version);
     free(registry);
 }
@@ -118,6 +121,31 @@ bool registry_allows(const struct registry *registry, const char *principal, con
         if (fnmatch(access->tools[i], tool->name, 0) == 0)
             return true;
     return access == NULL;
+}
+
+/* ---- who tells ---- */
+
+void registry_listen(struct registry *registry, const struct inbox_source *sources, size_t count)
+{
+    assert(!registry->sources && count <= INBOX_SOURCES_MAX);
+    if (count == 0)
+        return;
+    registry->sources = mem_alloc(count * sizeof *sources);
+    memcpy(registry->sources, sources, count * sizeof *sources);
+    registry->source_count = count;
+}
+
+const struct inbox_source *registry_source(const struct registry *registry, const char *name)
+{
+    for (size_t i = 0; i < registry->source_count; i++)
+        if (text_equal(registry->sources[i].name, name))
+            return &registry->sources[i];
+    return NULL;
+}
+
+size_t registry_source_count(const struct registry *registry)
+{
+    return registry->source_count;
 }
 
 /* ---- references ---- */

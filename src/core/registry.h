@@ -4,6 +4,7 @@
 #ifndef CORE_REGISTRY_H
 #define CORE_REGISTRY_H
 
+#include "core/inbox.h"
 #include "core/tool.h"
 
 #define REGISTRY_TOOLS_MAX     4096
@@ -34,6 +35,12 @@ struct registry_access {
  * what it points to must stay valid until destroy(owner). No principal twice; at most REGISTRY_ACCESS_MAX. */
 void registry_restrict(struct registry *registry, const struct registry_access *access, size_t count);
 bool registry_allows(const struct registry *registry, const char *principal, const struct tool *tool);
+
+/* Where providers tell of their own accord (design 11.1). As registry_restrict: before the registry is shared, once; the
+ * array is copied. No name twice; at most INBOX_SOURCES_MAX. */
+void registry_listen(struct registry *registry, const struct inbox_source *sources, size_t count);
+const struct inbox_source *registry_source(const struct registry *registry, const char *name); /* or NULL */
+size_t registry_source_count(const struct registry *registry);
 
 struct registry *registry_ref(struct registry *registry); /* returns registry */
 void registry_unref(struct registry *registry);           /* NULL is fine */

@@ -1,5 +1,7 @@
 #include "core/step.h"
 
+#include "core/inbox.h"
+
 #include <assert.h>
 
 #define TOOL_MISSING_MS        60000 /* until it is looked again whether a reload has brought a missing tool back */
@@ -251,6 +253,12 @@ static bool may_look_up(const struct operation *op, const struct tool *tool, int
            now_ms - op->unknown_since_ms < tool->reconcile.give_up_ms;
 }
 
+/* Waiting for the provider's event is a strategy of its own: for a while nothing is asked and nothing sent. */
+static bool may_wait_for_event(const struct operation *op, const struct tool *tool, int64_t now_ms)
+{
+    return op->reason != REASON_NEEDS_OPERATOR && now_ms - op->unknown_since_ms < tool->reconcile.webhook_ms;
+}
+
 /* Which of the tool's strategies is next, in its order. */
 static enum strategy next_strategy(const struct operation *op, const struct tool *tool, int64_t now_ms)
 {
@@ -259,6 +267,8 @@ static enum strategy next_strategy(const struct operation *op, const struct tool
         if (strategy == STRATEGY_RESEND && step_may_resend(op, tool, now_ms))
             return strategy;
         if (strategy == STRATEGY_LOOKUP && may_look_up(op, tool, now_ms))
+            return strategy;
+        if (strategy == STRATEGY_WEBHOOK && may_wait_for_event(op, tool, now_ms))
             return strategy;
         if (strategy == STRATEGY_MANUAL)
             break;
@@ -276,6 +286,26 @@ static int64_t lookup_delay(const struct ctx *c)
 {
     const struct reconcile_policy *policy = &c->tool->reconcile;
     return doubled(policy->interval_ms, c->op->retries, policy->interval_max_ms);
+}
+
+/* Until when an accepted operation waits for the provider's event before it is looked up; `since` when it does not. */
+static int64_t event_until(const struct tool *tool, int64_t since)
+{
+    bool may_look = tool->has_lookup && has_strategy(tool, STRATEGY_LOOKUP);
+    for (unsigned i = 0; i < tool->reconcile.strategy_count; i++) {
+        if (tool->reconcile.strategies[i] == STRATEGY_LOOKUP && may_look)
+            break;
+        if (tool->reconcile.strategies[i] == STRATEGY_WEBHOOK)
+            return since + (may_look ? tool->reconcile.webhook_ms : tool->reconcile.give_up_ms);
+    }
+    return since;
+}
+
+/* The provider has accepted it and will finish later. */
+static void wait_for_outcome(struct ctx *c)
+{
+    int64_t now_ms = c->in->now_ms, look_ms = now_ms + lookup_delay(c), event_ms = event_until(c->tool, now_ms);
+    wake_at(c->op, look_ms > event_ms ? look_ms : event_ms);
 }
 
 /* From when on settle counts (7.1). A request may have left, and with a whole answer the provider was done with it, up
@@ -321,7 +351,7 @@ static void become_unknown(struct ctx *c, enum cause cause, enum reason reason, 
     case STRATEGY_LOOKUP: /* presence is proof at once: the first look needs no delay; intervals start anew */
         op->retries = 0;
         break;
-    case STRATEGY_WEBHOOK:
+    case STRATEGY_WEBHOOK: delay = op->unknown_since_ms + c->tool->reconcile.webhook_ms - c->in->now_ms; break;
     case STRATEGY_MANUAL:
         op->reason = REASON_NEEDS_OPERATOR;
         c->fx->events[c->fx->event_count - 1].reason = reason; /* the event keeps what happened */
@@ -434,7 +464,7 @@ static void call_answer(struct ctx *c)
         op->retries = 0;
         sent_until(op, c->in->now_ms); /* as in become_unknown(): settle and give_up count from here */
         move(c, CAUSE_ANSWER, STATE_ACKNOWLEDGED, REASON_ACCEPTED, finding->detail);
-        wake_at(op, c->in->now_ms + lookup_delay(c));
+        wait_for_outcome(c);
         break;
     case OUTCOME_NOT_SENT: not_sent(c, doubt); break;
     case OUTCOME_NOT_PROCESSED: not_processed(c, doubt); break;
@@ -525,7 +555,7 @@ static void lookup_while_unknown(struct ctx *c)
     case OUTCOME_PENDING:
         take_result(op, finding);
         move(c, CAUSE_LOOKUP, STATE_ACKNOWLEDGED, REASON_ACCEPTED, finding->detail);
-        wake_at(op, c->in->now_ms + lookup_delay(c));
+        wait_for_outcome(c);
         break;
     case OUTCOME_FAILED_THERE: /* something exists and ended badly: a person must judge (case S81) */
         take_result(op, finding);
@@ -685,6 +715,8 @@ static void wake_unknown(struct ctx *c)
     case STRATEGY_RESEND: c->fx->action = ACTION_SEND; break;
     case STRATEGY_LOOKUP: c->fx->action = ACTION_LOOKUP; break;
     case STRATEGY_WEBHOOK:
+        wake_at(c->op, c->op->unknown_since_ms + c->tool->reconcile.webhook_ms), c->fx->changed = true;
+        break;
     case STRATEGY_MANUAL:
         if (c->op->reason == REASON_NEEDS_OPERATOR)
             wake_at(c->op, 0), c->fx->changed = true;
@@ -698,6 +730,11 @@ static void wake_acknowledged(struct ctx *c)
 {
     struct operation *op = c->op;
     int64_t since = op->unknown_since_ms ? op->unknown_since_ms : op->last_sent_ms;
+    int64_t event_ms = event_until(c->tool, since);
+    if (op->reason != REASON_VERIFYING && c->in->now_ms < event_ms) {
+        wake_at(op, event_ms), c->fx->changed = true;
+        return;
+    }
     if (op->reason == REASON_VERIFYING || c->in->now_ms - since < c->tool->reconcile.give_up_ms) {
         c->fx->action = ACTION_LOOKUP;
         return;
@@ -1045,6 +1082,171 @@ static void evidence(struct ctx *c)
     }
 }
 
+/* ---- what the provider tells on its own (design 11.1, 3.4) ---- */
+
+/*      event says      open (unknown, acknowledged)      closed as success            closed as no effect
+ *      success         completed_success                 kept; other id: incident     late landing → completed_success
+ *      no_effect       failed_permanent, if it is proof  kept; if later: incident     kept
+ *      failed          a person must judge               kept; if later: incident     kept
+ *      pending         acknowledged                      kept                         kept
+ *
+ * What is older than what former events said is only kept. A success has the last word whenever it comes: no order of
+ * events, answers and crashes ends otherwise. */
+
+bool step_waits_for_answer(const struct operation *op)
+{
+    return op->state == STATE_DISPATCHED;
+}
+
+static void keep_event(struct ctx *c)
+{
+    note(c, CAUSE_EVIDENCE, c->op->state, c->in->finding.detail);
+}
+
+/* After what is known of a closed operation: than its last event, or, when an answer closed it, than that answer. */
+static bool event_is_later(const struct ctx *c)
+{
+    const struct inbound *event = c->in->event;
+    return inbound_newer(event, c->in->standing) && (c->in->standing->any || event->created_ms > c->op->completed_ms);
+}
+
+/* Nothing has left as far as this ledger knows (it may be an old backup's): what has happened must not be sent. */
+static void success_before_dispatch(struct ctx *c)
+{
+    incident(c, INCIDENT_CONTRADICTION, "the provider tells of an effect that was not asked for yet");
+    end(c, CAUSE_EVIDENCE, STATE_REJECTED, REASON_LATE_LANDING, "not sent: it has happened");
+    succeed(c, CAUSE_EVIDENCE, REASON_LATE_LANDING, c->in->finding.detail);
+}
+
+static void inbound_success(struct ctx *c)
+{
+    struct operation *op = c->op;
+    const struct finding *finding = &c->in->finding;
+    switch (op->state) {
+    case STATE_PLANNED:
+    case STATE_PENDING_DISPATCH: success_before_dispatch(c); break;
+    case STATE_ACKNOWLEDGED:
+    case STATE_UNKNOWN_OUTCOME:
+        if (op->reason == REASON_VERIFYING) { /* known to be a success: a look-up counts the effects */
+            keep_event(c);
+            break;
+        }
+        if (op->attempts > 1) /* as after a re-send: effects are counted later */
+            start_watch(op);
+        succeed(c, CAUSE_EVIDENCE, REASON_RECONCILED, finding->detail);
+        break;
+    case STATE_FAILED_RETRYABLE:
+    case STATE_FAILED_PERMANENT:
+    case STATE_REJECTED:
+        incident(c, INCIDENT_LATE_LANDING, "the provider told of the effect after the operation was closed");
+        succeed(c, CAUSE_EVIDENCE, REASON_LATE_LANDING, finding->detail);
+        break;
+    case STATE_COMPLETED_SUCCESS:
+        if (op->external_id && finding->external_id && !text_equal(op->external_id, finding->external_id))
+            incident(c, INCIDENT_DUPLICATE_EFFECT, "an event of the provider names another external id");
+        else if (!op->external_id)
+            op->external_id = finding->external_id;
+        keep_event(c);
+        break;
+    case STATE_DISPATCHED:
+    case STATE_COMPLETED_NOOP:
+    case STATE_COMPENSATING:
+    case STATE_COMPENSATED: keep_event(c); break;
+    }
+}
+
+/* One request of several may have been without effect, and another not, unless the provider takes them for one. */
+static bool one_request(const struct ctx *c)
+{
+    return c->op->attempts <= 1 || (c->tool && tool_may_resend(c->tool) && c->tool->provider->key_honoured);
+}
+
+static void become_doubtful(struct operation *op, int64_t now_ms)
+{
+    op->may_have_applied = true;
+    if (op->unknown_since_ms == 0)
+        op->unknown_since_ms = now_ms;
+}
+
+static void contradiction(struct ctx *c)
+{
+    if (event_is_later(c))
+        incident(c, INCIDENT_CONTRADICTION, "the provider told of a failure after the success");
+    keep_event(c);
+}
+
+static void inbound_no_effect(struct ctx *c)
+{
+    struct operation *op = c->op;
+    bool open_doubt = op->state == STATE_UNKNOWN_OUTCOME || op->state == STATE_ACKNOWLEDGED;
+    if (op->state == STATE_COMPLETED_SUCCESS) {
+        contradiction(c);
+        return;
+    }
+    if (!open_doubt || op->reason == REASON_VERIFYING || !inbound_newer(c->in->event, c->in->standing) ||
+        !one_request(c)) {
+        keep_event(c);
+        return;
+    }
+    if (op->state == STATE_ACKNOWLEDGED) { /* the table leads through unknown_outcome */
+        become_doubtful(op, c->in->now_ms);
+        move(c, CAUSE_EVIDENCE, STATE_UNKNOWN_OUTCOME, REASON_ACCEPTED, NULL);
+    }
+    take_result(op, &c->in->finding);
+    if (c->in->finding.error.p)
+        op->error = c->in->finding.error;
+    if (op->attempts > 1)
+        start_watch(op);
+    fail(c, CAUSE_EVIDENCE, REASON_PROVIDER_REFUSED, c->in->finding.detail);
+}
+
+static void inbound_failed(struct ctx *c)
+{
+    struct operation *op = c->op;
+    bool open_doubt = op->state == STATE_UNKNOWN_OUTCOME || op->state == STATE_ACKNOWLEDGED;
+    if (op->state == STATE_COMPLETED_SUCCESS) {
+        contradiction(c);
+        return;
+    }
+    if (!open_doubt || op->reason == REASON_VERIFYING || !inbound_newer(c->in->event, c->in->standing)) {
+        keep_event(c);
+        return;
+    }
+    become_doubtful(op, c->in->now_ms);
+    take_result(op, &c->in->finding);
+    give_to_operator(c, CAUSE_EVIDENCE, c->in->finding.detail);
+}
+
+static void inbound_pending(struct ctx *c)
+{
+    struct operation *op = c->op;
+    bool news = op->state == STATE_UNKNOWN_OUTCOME && inbound_newer(c->in->event, c->in->standing);
+    if (!news || !c->tool) {
+        if (op->state == STATE_ACKNOWLEDGED && !op->external_id)
+            op->external_id = c->in->finding.external_id;
+        keep_event(c);
+        return;
+    }
+    take_result(op, &c->in->finding);
+    op->retries = 0;
+    move(c, CAUSE_EVIDENCE, STATE_ACKNOWLEDGED, REASON_ACCEPTED, c->in->finding.detail);
+    wait_for_outcome(c);
+}
+
+static void inbound(struct ctx *c)
+{
+    assert(!step_waits_for_answer(c->op));
+    c->op->absent_count = 0; /* absent answers before and after it are not consecutive (7.1) */
+    switch (c->in->event->outcome) {
+    case INBOUND_SUCCESS: inbound_success(c); break;
+    case INBOUND_NO_EFFECT: inbound_no_effect(c); break;
+    case INBOUND_FAILED: inbound_failed(c); break;
+    case INBOUND_PENDING: inbound_pending(c); break;
+    case INBOUND_IGNORE:
+    case INBOUND_OUTCOME_COUNT: keep_event(c); break;
+    }
+}
+
 enum err_code step(struct operation *op, const struct tool *tool, const struct step_input *in,
                    struct step_effects *effects, struct err *err)
 {
@@ -1084,6 +1286,7 @@ enum err_code step(struct operation *op, const struct tool *tool, const struct s
     case STEP_RETRY: code = retry(&c, err); break;
     case STEP_CANCEL: code = cancel(&c, err); break;
     case STEP_APPROVAL: code = decision(&c, err); break;
+    case STEP_INBOUND: inbound(&c); break;
     case STEP_EVIDENCE: evidence(&c); break;
     }
     if (effects->changed) {

@@ -13,6 +13,9 @@
 
 #include "core/operation.h"
 
+struct inbound; /* core/inbox.h */
+struct inbound_standing;
+
 enum step_kind {
     STEP_DISPATCH,      /* a connection slot is taken: the attempt begins with this transition */
     STEP_HOLD,          /* no slot, breaker open, tool missing: wait until hold_until_ms */
@@ -27,6 +30,7 @@ enum step_kind {
     STEP_RETRY,         /* an operator wants it tried again now */
     STEP_CANCEL,
     STEP_APPROVAL, /* a person agrees or refuses (design 8); changes nothing where approval_stands() answers them */
+    STEP_INBOUND,  /* the provider told of it on its own (design 11.1); not while step_waits_for_answer() */
     STEP_EVIDENCE  /* an answer came in after somebody else moved the operation */
 };
 
@@ -44,13 +48,15 @@ struct finding {
 struct step_input {
     enum step_kind kind;
     int64_t now_ms;
-    uint64_t random;         /* for jitter */
-    const char *owner;       /* this incarnation */
-    int64_t lease_ms;        /* attempts get a lease of this length */
-    int attempt;             /* number of the attempt concerned; 0 = none */
-    int64_t began_ms;        /* LOOKUP_ANSWER: when its first page was asked for; 0 = now */
-    struct finding finding;  /* ANSWER, LOOKUP_ANSWER, EVIDENCE */
-    enum reason hold_reason; /* HOLD */
+    uint64_t random;                         /* for jitter */
+    const char *owner;                       /* this incarnation */
+    int64_t lease_ms;                        /* attempts get a lease of this length */
+    int attempt;                             /* number of the attempt concerned; 0 = none */
+    int64_t began_ms;                        /* LOOKUP_ANSWER: when its first page was asked for; 0 = now */
+    struct finding finding;                  /* ANSWER, LOOKUP_ANSWER, EVIDENCE */
+    const struct inbound *event;             /* INBOUND: what it says; its result, id and words are in `finding` */
+    const struct inbound_standing *standing; /* INBOUND: what former events of its source said */
+    enum reason hold_reason;                 /* HOLD */
     int64_t hold_until_ms;
     struct arena *arena; /* for texts that the step makes: must live as long as the operation's */
     /* RESOLVE, RETRY, CANCEL, APPROVAL */
@@ -90,6 +96,10 @@ struct step_effects {
  * after the commit. */
 enum err_code step(struct operation *op, const struct tool *tool, const struct step_input *in,
                    struct step_effects *effects, struct err *err);
+
+/* Whether an attempt is on its way: an event about the operation is kept until its outcome is known, so that it does
+ * not matter which of the two comes first. */
+bool step_waits_for_answer(const struct operation *op);
 
 /* Whether the provider will still know our key when a re-send that leaves now has arrived: the attempt's whole time-out
  * and settle, within which a request whose answer we no longer wait for may land, must lie within the key's retention.

@@ -87,6 +87,7 @@ struct reconcile_policy {
     unsigned absent_times; /* consecutive absent answers that prove absence */
     int64_t interval_ms;   /* between look-ups at first; doubles up to interval_max_ms */
     int64_t interval_max_ms;
+    int64_t webhook_ms;          /* strategy webhook: so long an event is waited for, then the next strategy */
     int64_t give_up_ms;          /* since the outcome became unknown; then needs_operator */
     int64_t watch_ms[WATCH_MAX]; /* late-landing watch after closing on absent (design 7.3) */
     unsigned watch_count;
@@ -113,7 +114,7 @@ struct tool {
     bool forwarded; /* MCP: handed through to the server as it is, outside of the ledger (class read only) */
     /* identity (design 2) */
     enum identity_rule identity;
-    const struct template *key; /* business key over canonical arguments; NULL = none */
+    const struct template *key;       /* business key over canonical arguments; NULL = none */
     const struct tool_claims *claims; /* entities, guards, window, budgets (core/claims.h); NULL = none */
     enum step_identity step_identity;
     const struct normal *normal;          /* normalisers; NULL = none */

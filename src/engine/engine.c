@@ -26,6 +26,7 @@ struct engine *engine_new(const struct engine_options *options)
     heap_init(&engine->deadlines);
     heap_init(&engine->stalls);
     engine->reads = reads_new(engine);
+    engine->inbox = inbox_new(engine);
     replay_init(&engine->replay, engine->sole_owner);
     return engine;
 }
@@ -38,6 +39,8 @@ void engine_free(struct engine *engine)
     struct flight *flight;
     struct heap_node *node;
     engine->stopped = NULL;
+    inbox_free(engine->inbox);
+    engine->inbox = NULL;
     while ((node = heap_first(&engine->deadlines)))
         waiter_free((struct waiter *)((char *)node - offsetof(struct waiter, deadline)));
     while ((flight = map_next(&engine->flights, &at))) { /* only what a late stop has cut off */
@@ -73,6 +76,8 @@ void engine_set_registry(struct engine *engine, struct registry *registry)
     registry_ref(registry);
     registry_unref(engine->registry);
     engine->registry = registry;
+    if (engine->started)
+        inbox_reloaded(engine->inbox);
     engine_plan(engine, engine_now(engine)); /* operations that waited for a missing tool are looked at in their time */
 }
 
@@ -148,6 +153,7 @@ int64_t engine_next_tick_ms(struct engine *engine)
     if ((node = heap_first(&engine->stalls)))
         next = earlier(next, node->at_ms);
     next = earlier(next, reads_next_ms(engine->reads));
+    next = earlier(next, inbox_next_ms(engine->inbox));
     return engine->stopped ? earlier(next, engine->stop_deadline_ms) : next; /* cut off: that time has been */
 }
 
@@ -245,11 +251,19 @@ static void claim(struct engine *engine, bool foreign)
     engine_submit(engine, &box->request);
 }
 
+static void first_claim(struct engine *engine)
+{
+    engine->claiming = false;
+    claim(engine, engine->sole_owner);
+}
+
+/* What providers told before the former end comes first: nothing is sent that is known to have happened. */
 void engine_start(struct engine *engine)
 {
     engine->started = true;
     engine->recovered = !engine->sole_owner;
-    claim(engine, engine->sole_owner);
+    engine->claiming = true;
+    inbox_start(engine->inbox, first_claim);
 }
 
 void engine_tick(struct engine *engine)
@@ -263,6 +277,7 @@ void engine_tick(struct engine *engine)
         flight_retry((struct flight *)((char *)node - offsetof(struct flight, timer)));
     }
     reads_tick(engine->reads, now);
+    inbox_tick(engine->inbox, now);
     bool busy = engine->flights.count >= engine->in_flight_max;
     if (engine->started && !engine->claiming && !engine->stopping && engine->due_ms && engine->due_ms <= now) {
         if (busy)

@@ -152,11 +152,23 @@ struct engine_decision {
  * the reply. */
 void engine_decide(struct engine *engine, const struct engine_decision *decision, engine_reply_fn *reply, void *user);
 
+/* ---- what providers tell of their own accord (design 11.1) ---- */
+
+/* code 0: the event is durable and may be acknowledged; event is the stored one, borrowed for the call. Else nothing was
+ * recorded. */
+typedef void engine_inbound_fn(void *user, enum err_code code, const struct err *err, const struct inbound *event,
+                               bool duplicate);
+
+/* Records an event whose signature was checked, then has it applied. Of event the source's part is read (source, event,
+ * type, created_ms or 0, outcome, match, value, external_id, result, body); copied. The reply may come at once. */
+void engine_inbound(struct engine *engine, const struct inbound *event, engine_inbound_fn *reply, void *user);
+
 /* ---- figures ---- */
 
 struct engine_stats {
     size_t flights, waiters;
     int64_t calls, admitted, joined, replayed, conflicts, held, refused, policy, attempts, lookups, reads, unavailable;
+    int64_t inbound, inbound_duplicates; /* events recorded, further deliveries */
 };
 struct engine_stats engine_stats(const struct engine *engine);
 

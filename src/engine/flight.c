@@ -68,6 +68,7 @@ void flight_free(struct flight *flight)
     if (map_get(&engine->flights, flight->op.id) == flight) {
         map_remove(&engine->flights, flight->op.id);
         callers_leave(flight);
+        inbox_flight_gone(engine->inbox, flight->op.id);
     }
     registry_unref(flight->registry);
     arena_release(&flight->arena);
@@ -158,6 +159,7 @@ static bool goes_over_leases(enum step_kind kind)
     case STEP_RETRY:
     case STEP_CANCEL:
     case STEP_APPROVAL:
+    case STEP_INBOUND:
     case STEP_EVIDENCE: return true;
     case STEP_DISPATCH:
     case STEP_HOLD:
@@ -178,7 +180,7 @@ static const char *holder(const struct flight *flight, enum step_kind kind)
 {
     if (flight->owned)
         return flight->engine->incarnation;
-    return kind == STEP_EVIDENCE ? flight->durable.owner : NULL;
+    return kind == STEP_EVIDENCE || kind == STEP_INBOUND ? flight->durable.owner : NULL;
 }
 
 static void prepare_change(struct flight *flight, enum step_kind kind, const struct step_effects *effects)
@@ -189,7 +191,8 @@ static void prepare_change(struct flight *flight, enum step_kind kind, const str
         .op = &flight->op,
         .fence = holder(flight, kind),
     };
-    change->unheld = !change->fence && (kind == STEP_EVIDENCE || !goes_over_leases(kind));
+    change->unheld = !change->fence && (kind == STEP_EVIDENCE || kind == STEP_INBOUND || !goes_over_leases(kind));
+    change->inbound = kind == STEP_INBOUND ? flight->inbound : NULL;
     for (size_t i = 0; i < effects->event_count; i++) {
         struct event *event = &change->events[change->event_count++];
         *event = effects->events[i];
@@ -278,6 +281,7 @@ static void after_commit(struct flight *flight)
 {
     struct err none = {0};
     struct ledger_transition *change = &flight->request.transition;
+    bool named = !text_equal(flight->op.external_id, flight->durable.external_id);
     flight->durable = flight->op;
     flight->owned = text_equal(flight->op.owner, flight->engine->incarnation);
     flight->row_count = 0;
@@ -286,6 +290,8 @@ static void after_commit(struct flight *flight)
     log_incidents(change);
     decided(flight, REPLY_OPERATION, &none);
     engine_plan(flight->engine, change->wake_ms);
+    if (named)
+        inbox_named(flight);
     switch (flight->after) {
     case AFTER_SEND: flight_send(flight); break;
     case AFTER_GO_ON: flight_go_on(flight); break;
@@ -566,6 +572,8 @@ void flight_go_on(struct flight *flight)
 {
     flight->has_finding = false;
     callers_tell(flight);
+    if (inbox_takes(flight))
+        return;
     const struct operation *op = &flight->op;
     if (state_terminal(op->state) || op->wake_at_ms == 0 || op->wake_at_ms > engine_now(flight->engine)) {
         sleep_in_ledger(flight);
@@ -671,6 +679,8 @@ void flight_ready(struct flight *flight)
 
 void flight_wake(struct flight *flight)
 {
+    if (inbox_takes(flight))
+        return;
     struct step_input in = {.kind = STEP_WAKE};
     struct step_effects effects;
     run_step(flight, &in, &effects, NULL);

@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/gate.h"
 #include "engine/heap.h"
+#include "engine/inbox.h"
 #include "engine/replay.h"
 
 #define LEASE_SLACK_MS      30000 /* beyond the attempt's own time-out */
@@ -98,6 +99,7 @@ struct flight {
     struct finding finding;       /* of the last answer, for the evidence path */
     bool has_finding;
     struct str full_result; /* delivered once when too large to be kept */
+    const char *inbound; /* id of the event that the open step applies */
     enum after_commit after;
     int64_t stall_ms;
     struct heap_node timer; /* of a stalled commit */
@@ -133,6 +135,7 @@ struct engine {
     void *scheduled_user;
     int64_t told_ms; /* tick time that the owner was last told */
     struct reads *reads;
+    struct inbox *inbox;
     struct replay replay;
     struct engine_stats stats;
 };

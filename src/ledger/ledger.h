@@ -198,15 +198,19 @@ struct ledger_token_list {
 #define LEDGER_INBOX_EVENTS_MAX 16 /* waiting events of one operation that are handed out at once */
 #define LEDGER_INBOX_PAGE_MAX   256
 
+/* An operation that an event names. */
+struct ledger_named {
+    const char *operation, *tenant, *tool;
+};
+
 /* Inserts the event unless (source, event) is known: then the stored row counts one more delivery (now_ms) and nothing
  * else of the new one is kept. */
 struct ledger_record_inbound {
     struct inbound *event; /* in: as it is to be stored; out: as it is stored, in the request's arena */
     int64_t now_ms;        /* in */
     bool duplicate;        /* out */
-    /* out: ids of the operations that a waiting event names, at most LEDGER_INBOX_OPS_MAX */
-    const char *operations[LEDGER_INBOX_OPS_MAX];
-    size_t operation_count;
+    struct ledger_named named[LEDGER_INBOX_OPS_MAX]; /* out: the operations that a waiting event names */
+    size_t named_count;
 };
 
 /* The waiting events that name an operation, oldest first, without bodies. ERR_NOT_FOUND: no such row (any more). */
@@ -215,7 +219,10 @@ struct ledger_inbox_of {
     struct operation *op;              /* out: the row, with payload */
     struct inbound *events;            /* out: at most LEDGER_INBOX_EVENTS_MAX … */
     bool more;                         /* … and there are others */
-    struct inbound_standing *standing; /* out, per event: the newest applied event of the same source and operation */
+    /* out, per event: the newest applied event of the same source and operation, and all operations that it names */
+    struct inbound_standing *standing;
+    struct ledger_named (*named)[LEDGER_INBOX_OPS_MAX];
+    size_t *named_count;
     size_t count;
 };
 

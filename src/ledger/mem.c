@@ -774,14 +774,15 @@ static const struct operation *row_named(void *user, const char *id)
     return row ? row->op : NULL;
 }
 
-static enum err_code inbox_of(struct mem_ledger *ledger, struct ledger_request *request)
+static enum err_code inbox_of(struct mem_ledger *ledger, const struct mem_inbox_rows *rows,
+                              struct ledger_request *request)
 {
     struct ledger_inbox_of *out = &request->inbox_of;
     const struct mem_row *row = find_row(ledger, out->operation);
     out->op = row ? copy_out(request->arena, row->op, true) : NULL;
     if (!row)
         return err_set(&request->err, ERR_NOT_FOUND, "there is no operation %s", out->operation);
-    return mem_inbox_of(&ledger->inbox, request);
+    return mem_inbox_of(&ledger->inbox, rows, request);
 }
 
 /* ---- entities ---- */
@@ -816,7 +817,7 @@ static enum err_code execute(struct mem_ledger *ledger, struct ledger_request *r
     case LEDGER_TOKEN_LIST: return token_list(ledger, request);
     case LEDGER_TOKEN_REVOKE: return token_revoke(ledger, request);
     case LEDGER_RECORD_INBOUND: return mem_inbox_record(&ledger->inbox, &rows, request);
-    case LEDGER_INBOX_OF: return inbox_of(ledger, request);
+    case LEDGER_INBOX_OF: return inbox_of(ledger, &rows, request);
     case LEDGER_INBOX_DUE: return mem_inbox_due(&ledger->inbox, &rows, request);
     case LEDGER_INBOX_LIST: return mem_inbox_list(&ledger->inbox, request);
     case LEDGER_INBOX_COUNTS: return mem_inbox_counts(&ledger->inbox, request);

@@ -82,8 +82,14 @@ static bool names(const struct inbound *event, const struct operation *op)
     return false;
 }
 
+static struct ledger_named named_of(struct arena *arena, const struct operation *op)
+{
+    return (struct ledger_named){arena_copy_text(arena, op->id), arena_copy_text(arena, op->tenant),
+                                 arena_copy_text(arena, op->tool)};
+}
+
 static size_t named(const struct inbound *event, const struct mem_inbox_rows *rows, struct arena *arena,
-                    const char **out, size_t max)
+                    struct ledger_named *out, size_t max)
 {
     size_t count = 0;
     if (event->status != INBOUND_WAITING || !event->value)
@@ -91,13 +97,13 @@ static size_t named(const struct inbound *event, const struct mem_inbox_rows *ro
     if (event->match == INBOUND_BY_REFERENCE) {
         const struct operation *op = rows->find(rows->user, event->value);
         if (op)
-            out[count++] = arena_copy_text(arena, op->id);
+            out[count++] = named_of(arena, op);
         return count;
     }
     const struct operation *op;
     for (size_t i = 0; count < max && (op = rows->at(rows->user, i)); i++)
         if (names(event, op))
-            out[count++] = arena_copy_text(arena, op->id);
+            out[count++] = named_of(arena, op);
     return count;
 }
 
@@ -135,7 +141,7 @@ enum err_code mem_inbox_record(struct mem_inbox *inbox, const struct mem_inbox_r
         known = find(inbox, record->event->id);
     }
     record->event = inbound_copy(request->arena, known);
-    record->operation_count = named(known, rows, request->arena, record->operations, LEDGER_INBOX_OPS_MAX);
+    record->named_count = named(known, rows, request->arena, record->named, LEDGER_INBOX_OPS_MAX);
     return ERR_NONE;
 }
 
@@ -160,11 +166,13 @@ static struct inbound_standing standing_of(const struct mem_inbox *inbox, const 
     return standing;
 }
 
-enum err_code mem_inbox_of(struct mem_inbox *inbox, struct ledger_request *request)
+enum err_code mem_inbox_of(struct mem_inbox *inbox, const struct mem_inbox_rows *rows, struct ledger_request *request)
 {
     struct ledger_inbox_of *out = &request->inbox_of;
     out->events = arena_alloc(request->arena, LEDGER_INBOX_EVENTS_MAX * sizeof *out->events);
     out->standing = arena_alloc(request->arena, LEDGER_INBOX_EVENTS_MAX * sizeof *out->standing);
+    out->named = arena_alloc(request->arena, LEDGER_INBOX_EVENTS_MAX * sizeof *out->named);
+    out->named_count = arena_alloc(request->arena, LEDGER_INBOX_EVENTS_MAX * sizeof *out->named_count);
     out->count = 0;
     out->more = false;
     for (size_t i = 0; i < inbox->count && !out->more; i++) {
@@ -175,6 +183,7 @@ enum err_code mem_inbox_of(struct mem_inbox *inbox, struct ledger_request *reque
         if (out->more)
             break;
         out->standing[out->count] = standing_of(inbox, event, out->op->id);
+        out->named_count[out->count] = named(event, rows, request->arena, out->named[out->count], LEDGER_INBOX_OPS_MAX);
         out->events[out->count++] = copy_out(request->arena, event, false);
     }
     return ERR_NONE;
@@ -197,7 +206,9 @@ enum err_code mem_inbox_due(struct mem_inbox *inbox, const struct mem_inbox_rows
             due->next = arena_copy_text(request->arena, last);
             break;
         }
-        due->count += named(event, rows, request->arena, &due->operations[due->count], 1);
+        struct ledger_named first;
+        if (named(event, rows, request->arena, &first, 1))
+            due->operations[due->count++] = first.operation;
         last = event->id;
     }
     return ERR_NONE;

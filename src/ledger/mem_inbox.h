@@ -22,7 +22,7 @@ void mem_inbox_release(struct mem_inbox *inbox);
 enum err_code mem_inbox_record(struct mem_inbox *inbox, const struct mem_inbox_rows *rows,
                                struct ledger_request *request);
 /* request->inbox_of.op is set by the caller. */
-enum err_code mem_inbox_of(struct mem_inbox *inbox, struct ledger_request *request);
+enum err_code mem_inbox_of(struct mem_inbox *inbox, const struct mem_inbox_rows *rows, struct ledger_request *request);
 enum err_code mem_inbox_due(struct mem_inbox *inbox, const struct mem_inbox_rows *rows, struct ledger_request *request);
 enum err_code mem_inbox_list(struct mem_inbox *inbox, struct ledger_request *request);
 enum err_code mem_inbox_counts(struct mem_inbox *inbox, struct ledger_request *request);

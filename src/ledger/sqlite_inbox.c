@@ -67,8 +67,8 @@ static enum err_code count(struct store *store, const char *source, const struct
 
 /* ---- which operations an event names ---- */
 
-static enum err_code named(struct store *store, const struct inbound *event, struct arena *arena, const char **out,
-                           size_t *found, size_t max, struct err *err)
+static enum err_code named(struct store *store, const struct inbound *event, struct arena *arena,
+                           struct ledger_named *out, size_t *found, size_t max, struct err *err)
 {
     *found = 0;
     if (event->status != INBOUND_WAITING || !event->value || event->match == INBOUND_BY_NOTHING)
@@ -92,7 +92,8 @@ static enum err_code named(struct store *store, const struct inbound *event, str
         bool fits = event->match != INBOUND_BY_PROVIDER_KEY ||
                     text_equal(event->value, (const char *)sqlite3_column_text(rows, 1));
         if (fits)
-            out[(*found)++] = text_at(rows, 0, arena);
+            out[(*found)++] =
+                (struct ledger_named){text_at(rows, 0, arena), text_at(rows, 2, arena), text_at(rows, 3, arena)};
     }
     sqlite3_reset(rows);
     return err->code;
@@ -165,8 +166,7 @@ enum err_code store_record_inbound(struct store *store, struct ledger_request *r
     if (record->duplicate ? count_delivery(store, known, record->now_ms, err) : insert(store, record->event, err))
         return err->code;
     record->event = record->duplicate ? known : inbound_copy(request->arena, record->event);
-    return named(store, record->event, request->arena, record->operations, &record->operation_count,
-                 LEDGER_INBOX_OPS_MAX, err);
+    return named(store, record->event, request->arena, record->named, &record->named_count, LEDGER_INBOX_OPS_MAX, err);
 }
 
 /* ---- events of an operation ---- */
@@ -235,6 +235,8 @@ enum err_code store_inbox_of(struct store *store, struct ledger_request *request
     out->more = false;
     out->events = arena_alloc(request->arena, LEDGER_INBOX_EVENTS_MAX * sizeof *out->events);
     out->standing = arena_alloc(request->arena, LEDGER_INBOX_EVENTS_MAX * sizeof *out->standing);
+    out->named = arena_alloc(request->arena, LEDGER_INBOX_EVENTS_MAX * sizeof *out->named);
+    out->named_count = arena_alloc(request->arena, LEDGER_INBOX_EVENTS_MAX * sizeof *out->named_count);
     sqlite3_stmt *by_id = store_prepare(store, SQL_OPERATION_BY_ID, err);
     if (!by_id)
         return err->code;
@@ -249,7 +251,9 @@ enum err_code store_inbox_of(struct store *store, struct ledger_request *request
         return err->code;
     sort_by_age(out->events, out->count);
     for (size_t i = 0; i < out->count; i++)
-        if (read_standing(store, &out->events[i], out->op->id, &out->standing[i], err))
+        if (read_standing(store, &out->events[i], out->op->id, &out->standing[i], err) ||
+            named(store, &out->events[i], request->arena, out->named[i], &out->named_count[i], LEDGER_INBOX_OPS_MAX,
+                  err))
             break;
     return err->code;
 }
@@ -278,11 +282,13 @@ enum err_code store_inbox_due(struct store *store, struct ledger_request *reques
             break;
         }
         struct inbound event;
+        struct ledger_named first;
         size_t names = 0;
         if (row_inbound(store, rows, &store->scratch, false, &event, err) ||
-            named(store, &event, request->arena, &due->operations[due->count], &names, 1, err))
+            named(store, &event, request->arena, &first, &names, 1, err))
             break;
-        due->count += names;
+        if (names)
+            due->operations[due->count++] = first.operation;
         memcpy(last, event.id, sizeof last);
     }
     sqlite3_reset(rows);

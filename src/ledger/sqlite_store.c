@@ -140,10 +140,10 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_INBOX_STATUS] = "SELECT status, source FROM inbox WHERE id = ?1",
     [SQL_INBOX_APPLY] = "UPDATE inbox SET status = 'applied', operation = ?2, settled_ms = ?3 WHERE id = ?1",
     [SQL_DELETE_INBOUND] = "DELETE FROM inbox WHERE id = ?1",
-    [SQL_INBOX_OPERATION_BY_ID] = "SELECT id, provider_key FROM operations WHERE " HAS_ID,
-    [SQL_OPERATIONS_BY_PROVIDER_KEY] = "SELECT id, provider_key FROM operations WHERE provider_key = ?1 "
+    [SQL_INBOX_OPERATION_BY_ID] = "SELECT id, provider_key, tenant, tool FROM operations WHERE " HAS_ID,
+    [SQL_OPERATIONS_BY_PROVIDER_KEY] = "SELECT id, provider_key, tenant, tool FROM operations WHERE provider_key = ?1 "
                                        "AND provider_key IS NOT NULL AND provider_key <> id ORDER BY n LIMIT ?2",
-    [SQL_OPERATIONS_BY_EXTERNAL_ID] = "SELECT id, provider_key FROM operations WHERE external_id = ?1 "
+    [SQL_OPERATIONS_BY_EXTERNAL_ID] = "SELECT id, provider_key, tenant, tool FROM operations WHERE external_id = ?1 "
                                       "AND external_id IS NOT NULL ORDER BY n LIMIT ?2",
     [SQL_ENTITY] = "SELECT holder, held_ms, rev, attributes, override FROM entities "
                    "WHERE tenant = ?1 AND type = ?2 AND id = ?3",

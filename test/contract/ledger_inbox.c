@@ -99,7 +99,7 @@ static void events_are_recorded_once(void **state)
     struct inbound *first = make_event(world, "evt_1", INBOUND_BY_EXTERNAL_ID, "ch_1");
     struct ledger_record_inbound *out = record(world, first);
     assert_false(out->duplicate);
-    assert_int_equal(out->operation_count, 0);
+    assert_int_equal(out->named_count, 0);
     assert_same_event(out->event, first, true);
     world->now_ms += 10;
     struct inbound *again = make_event(world, "evt_1", INBOUND_BY_NOTHING, NULL);
@@ -148,16 +148,21 @@ static void events_name_operations(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ledger_record_inbound *out =
             record(world, make_event(world, arena_printf(&world->arena, "evt_%zu", i), cases[i].match, cases[i].value));
-        assert_int_equal(out->operation_count, cases[i].op != NULL);
+        assert_int_equal(out->named_count, cases[i].op != NULL);
         if (cases[i].op)
-            assert_string_equal(out->operations[0], cases[i].op->id);
+            assert_string_equal(out->named[0].operation, cases[i].op->id);
     }
     assert_int_equal(due(world, NULL)->count, 4);
     assert_true(due(world, NULL)->any_waiting);
     assert_int_equal(events_of(world, by_key->id)->count, 2);
     assert_string_equal(events_of(world, by_key->id)->events[0].event, "evt_0"); /* in order of arrival */
     assert_string_equal(events_of(world, by_key->id)->events[1].event, "evt_2");
-    assert_same_operation(events_of(world, by_id->id)->op, by_id);
+    struct ledger_inbox_of *of_id = events_of(world, by_id->id);
+    assert_same_operation(of_id->op, by_id);
+    assert_int_equal(of_id->named_count[0], 1);
+    assert_string_equal(of_id->named[0][0].operation, by_id->id);
+    assert_string_equal(of_id->named[0][0].tenant, "acme");
+    assert_string_equal(of_id->named[0][0].tool, "refund");
     struct ledger_request *none = make_request(world, LEDGER_INBOX_OF);
     none->inbox_of.operation = "op_none";
     assert_int_equal(call(world, none), ERR_NOT_FOUND);
@@ -188,7 +193,7 @@ static void ambiguous_events_name_several(void **state)
         move(world, op, STATE_DISPATCHED);
     }
     struct ledger_record_inbound *out = record(world, make_event(world, "evt_1", INBOUND_BY_EXTERNAL_ID, "same"));
-    assert_int_equal(out->operation_count, LEDGER_INBOX_OPS_MAX);
+    assert_int_equal(out->named_count, LEDGER_INBOX_OPS_MAX);
 }
 
 static void a_transition_applies_an_event_once(void **state)
