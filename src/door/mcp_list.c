@@ -88,34 +88,16 @@ static const char distinct_schema[] =
     "{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"maxItems\":8,\"description\":\"Only when this call was held "
     "back because of unresolved ones and is another intent: their operation_ids.\"}";
 
+static const char override_schema[] =
+    "{\"type\":\"string\",\"description\":\"Only when this call was refused because the same was done not long ago, and "
+    "the user wants it all the same: why.\"}";
+
+static bool window_is_overridable(const struct tool *tool)
+{
+    return tool->claims && tool->claims->window.key && tool->claims->window.overridable;
+}
+
 /* ---- what goes in ---- */
-
-static void remove_required(struct arena *arena, struct json *schema, const char *name)
-{
-    const struct json *required = json_get(schema, "required");
-    if (!required || required->type != JSON_ARRAY)
-        return;
-    struct json *kept = json_array(arena);
-    for (size_t i = 0; i < required->count; i++)
-        if (required->items[i].type != JSON_STRING || !str_is(required->items[i].text, name))
-            json_append(arena, kept, required->items[i]);
-    json_set(arena, schema, STR("required"), *kept);
-}
-
-/* The argument that takes the provider key is onced's to fill. */
-static void hide(struct arena *arena, struct json *schema, const char *name)
-{
-    struct json *properties = (struct json *)json_get(schema, "properties");
-    if (is_object(properties))
-        json_remove(properties, str_of(name));
-    remove_required(arena, schema, name);
-}
-
-static const char *hidden_argument(const struct tool *tool)
-{
-    bool mcp = tool->provider && tool->provider->kind == PROVIDER_MCP && tool->adapter_tool;
-    return mcp ? mcp_tool_key_argument(tool->adapter_tool) : NULL;
-}
 
 static void write_input_schema(struct arena *arena, const struct tool *tool, struct json_out *out)
 {
@@ -129,14 +111,13 @@ static void write_input_schema(struct arena *arena, const struct tool *tool, str
         schema = json_object(arena);
     if (!json_get(schema, "type"))
         json_set(arena, schema, STR("type"), json_string(STR("object")));
-    const char *hidden = hidden_argument(tool);
-    if (hidden)
-        hide(arena, schema, hidden);
     if (may_grow(schema)) {
         if (tool->repeat != REPEAT_DENIED && mcp_adds_argument(tool, MCP_ARGUMENT_REPEAT))
             add_property(arena, schema, MCP_ARGUMENT_REPEAT, repeat_schema);
         if (tool->in_doubt == IN_DOUBT_HOLD && mcp_adds_argument(tool, MCP_ARGUMENT_DISTINCT))
             add_property(arena, schema, MCP_ARGUMENT_DISTINCT, distinct_schema);
+        if (window_is_overridable(tool) && mcp_adds_argument(tool, MCP_ARGUMENT_OVERRIDE))
+            add_property(arena, schema, MCP_ARGUMENT_OVERRIDE, override_schema);
     }
     json_out_value(out, schema);
 }
@@ -356,7 +337,8 @@ static bool taken(const struct mcp_settings *settings, const char *name)
 
 static bool visible(struct mcp_request *request, const struct registry *registry, const struct tool *tool)
 {
-    return registry_allows(registry, request->session->principal, tool) &&
+    const struct mcp_session *session = request->session;
+    return caller_may_use(registry, session->principal, session->scope, tool) &&
            !taken(&request->session->door->settings, tool->name);
 }
 

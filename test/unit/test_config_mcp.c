@@ -289,7 +289,8 @@ static void test_paths(void **state)
     "{\"type\": \"object\"}, \"icons\": [{\"src\": \"x\"}], \"_meta\": {\"m\": 1}}"
 #define WRITE                                                                                                          \
     "{\"name\": \"write\", \"description\": \"Writes.\", \"inputSchema\": {\"type\": \"object\", \"required\": "       \
-    "[\"path\"], \"properties\": {\"path\": {\"type\": \"string\"}, \"request_id\": {\"type\": \"string\"}}}}"
+    "[\"path\", \"request_id\"], \"properties\": {\"path\": {\"type\": \"string\"}, \"request_id\": {\"type\": "       \
+    "\"string\"}}}}"
 #define DROP "{\"name\": \"drop\", \"inputSchema\": {\"type\": \"object\"}}"
 
 #define IMPORT(members) "onced: 1\nproviders:\n  s:\n    mcp:\n      command: [cat]\n      import: {" members "}\n"
@@ -385,6 +386,12 @@ static void test_forwarded(void **state)
     assert_true(find(&file, "drop")->forwarded);
     assert_false(find(&file, "read")->forwarded);
     unload(&file);
+    file = load(IMPORT("unclassified: read_only_hints, forwarded: true") "tools:\n"
+                                                                         "  read: {mcp: {key_argument: path}}\n",
+                CATALOG);
+    const struct json *schema = find(&file, "read")->input_schema_json; /* it gets no key: its arguments stay its own */
+    assert_non_null(json_get(json_get(schema, "properties"), "path"));
+    unload(&file);
 }
 
 static void test_defaults(void **state)
@@ -432,6 +439,10 @@ static void test_merge(void **state)
     assert_true(write->has_lookup);
     assert_string_equal(mcp_tool_remote_name(write->adapter_tool), "write");
     assert_string_equal(mcp_tool_key_argument(write->adapter_tool), "request_id");
+    const struct json *schema = write->input_schema_json, *required = json_get(schema, "required");
+    assert_non_null(json_get(json_get(schema, "properties"), "path"));
+    assert_null(json_get(json_get(schema, "properties"), "request_id")); /* onced's to fill */
+    assert_true(required->count == 1 && str_is(required->items[0].text, "path"));
     assert_string_equal(find(&file, "s_read")->title, "Read");
     assert_int_equal(other->repeat_window_ms, 86400000); /* not imported: no defaults */
     assert_string_equal(mcp_tool_remote_name(other->adapter_tool), "drop");

@@ -269,22 +269,6 @@ static void test_not_safe(void **state)
         assert_json(stage, json_get(listed(stage, name[i]), "inputSchema"), strict[i]);
 }
 
-static void test_hidden_key(void **state)
-{
-    struct stage *stage = *state;
-    fake_forward.key_argument = "request_id";
-    add_imported(stage, "write", CLASS_EXTERNAL_WEAK,
-                 "{\"type\":\"object\",\"properties\":{\"request_id\":{\"type\":\"string\"},\"a\":{}},\"required\":["
-                 "\"a\",\"request_id\"]}");
-    add(stage, "other", CLASS_EXTERNAL_WEAK,
-        "{\"type\":\"object\",\"properties\":{\"request_id\":{}},\"required\":[\"request_id\"]}");
-    const struct json *tool = listed(stage, "write");
-    assert_null(property(tool, "request_id"));
-    assert_non_null(property(tool, "a"));
-    assert_json(stage, json_get(json_get(tool, "inputSchema"), "required"), "[\"a\"]");
-    assert_non_null(property(listed(stage, "other"), "request_id"));
-}
-
 /* ---- annotations and the rest ---- */
 
 static void test_annotations(void **state)
@@ -582,12 +566,17 @@ int main(void)
 {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_added_arguments),   TEST(test_collisions),
-        TEST(test_not_safe),          TEST(test_hidden_key),
-        TEST(test_annotations),       TEST(test_members),
-        TEST(test_output_of_servers), TEST(test_answers_are_of_the_schema),
-        TEST(test_own_output_schema), TEST(test_pages),
-        TEST(test_principals),        TEST(test_builtin_names),
+        TEST(test_added_arguments),
+        TEST(test_collisions),
+        TEST(test_not_safe),
+        TEST(test_annotations),
+        TEST(test_members),
+        TEST(test_output_of_servers),
+        TEST(test_answers_are_of_the_schema),
+        TEST(test_own_output_schema),
+        TEST(test_pages),
+        TEST(test_principals),
+        TEST(test_builtin_names),
         TEST(test_modern_envelope),
     };
     return cmocka_run_group_tests_name("mcp_list", tests, NULL, NULL);
