@@ -1,5 +1,7 @@
 #include "core/identity.h"
 
+#include "core/playbook.h"
+
 #include <stdio.h>
 
 struct digest identity_key_hash(const char *tenant, const char *tool, const char *key, const char *repeat_of)
@@ -182,8 +184,16 @@ static enum err_code derive_key(const struct call *call, const struct tool *tool
                                 struct arena *arena, const struct json *effective, struct operation *op,
                                 struct identity_error *why, struct err *err)
 {
+    if (call->compensates) { /* asked for twice, it is done once */
+        op->key_source = KEY_SOURCE_BUSINESS;
+        op->key = playbook_key(arena, call->compensates, call->playbook);
+        return ERR_NONE;
+    }
     if (call->idempotency_key) {
         why->refusal = REFUSAL_KEY_INVALID;
+        if (strncmp(call->idempotency_key, PLAYBOOK_KEY, sizeof PLAYBOOK_KEY - 1) == 0)
+            return err_set(err, ERR_INVALID, "keys that begin with \"%s\" are those of compensations: run a playbook "
+                           "of the operation instead", PLAYBOOK_KEY);
         op->key_source = KEY_SOURCE_CALLER;
         op->key = call->idempotency_key;
         return identity_check_key(op->key, err);
@@ -263,6 +273,12 @@ static void fill_admission(const struct call *call, const struct tool *tool, str
         .volatile_count = tool->volatile_count,
     };
     memcpy(admission->distinct_from, call->distinct_from, sizeof admission->distinct_from);
+    if (!call->compensates)
+        return;
+    /* It names the operation that it undoes: nobody can mean another one, and what else is in doubt is no matter. */
+    admission->share_with_tenant = true;
+    admission->on_mismatch = MISMATCH_CONFLICT;
+    admission->hold_in_doubt = false;
 }
 
 enum err_code identity_derive(const struct call *call, const struct tool *tool, struct str secret, struct arena *arena,
@@ -285,6 +301,8 @@ enum err_code identity_derive(const struct call *call, const struct tool *tool, 
     op->call = call->call;
     op->trace = call->trace;
     op->repeat_of = call->repeat_of;
+    op->compensates = call->compensates;
+    op->playbook = call->playbook;
     op->distinct_from = call->distinct_count ? call->distinct_from[0] : NULL;
     op->not_before_ms = call->not_before_ms;
     op->canonical_version = JSON_CANONICAL_VERSION;

@@ -72,7 +72,7 @@ struct operation *operation_copy(struct arena *arena, const struct operation *op
         &copy->tenant,      &copy->tool,          &copy->principal, &copy->key,          &copy->policy_version,
         &copy->workflow,    &copy->run,           &copy->step,      &copy->session,      &copy->call,
         &copy->trace,       &copy->repeat_of,     &copy->previous,  &copy->provider_key, &copy->owner,
-        &copy->external_id, &copy->distinct_from,
+        &copy->external_id, &copy->distinct_from, &copy->compensates, &copy->playbook,    &copy->compensation,
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         *texts[i] = arena_copy_text(arena, *texts[i]);

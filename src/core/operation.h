@@ -48,6 +48,7 @@ struct operation {
     const char *workflow, *run, *step, *session, *call; /* caller's coordinates, NULL when not given */
     const char *trace;                                  /* traceparent, NULL when not given */
     const char *repeat_of, *distinct_from, *previous;   /* operation ids or NULL */
+    const char *compensates, *playbook; /* operation that this one undoes, and by which playbook (design 10.1); or NULL */
     const char *provider_key;                           /* opaque, the same on every attempt */
     struct str arguments; /* effective arguments (JSON text as sent, volatile fields included); absent when dropped */
     int64_t created_ms, not_before_ms; /* not_before 0: at once */
@@ -78,6 +79,7 @@ struct operation {
     bool result_dropped;                 /* larger than result_bytes_max: delivered once, then digest only */
     bool duplicate_seen;                 /* an incident duplicate_effect belongs to it */
     struct str approval;                 /* JSON text (core/approval.h); absent: none was asked for */
+    const char *compensation;            /* operation that undoes, undid or was to undo this one; NULL = none yet */
     int64_t ready_ms; /* when people and others had let it go: the total time counts from here; 0 = at once */
     /* set through LEDGER_MARK, never by a transition */
     bool delivered; /* a final answer reached a caller */
@@ -150,7 +152,8 @@ struct attempt {
     X(CAUSE_APPROVAL, "approval") /* a person agreed or refused, or was asked anew */                                  \
     X(CAUSE_POLICY, "policy")     /* a guard said no at its turn */                                                    \
     X(CAUSE_EVIDENCE, "evidence") /* late finding, kept (design 3.4) */                                                \
-    X(CAUSE_GAVE_UP, "gave_up")   /* automatic reconciliation ended without an answer */
+    X(CAUSE_GAVE_UP, "gave_up")   /* automatic reconciliation ended without an answer */                               \
+    X(CAUSE_COMPENSATION, "compensation") /* another operation undoes it, or has ended (design 10.1) */
 
 enum cause {
 #define X(constant, text) constant,
@@ -175,7 +178,8 @@ struct event {
     X(INCIDENT_DUPLICATE_EFFECT, "duplicate_effect") /* provider shows more than one effect for the operation */       \
     X(INCIDENT_LATE_LANDING, "late_landing")         /* closed as "no effect", the effect showed up */                 \
     X(INCIDENT_WRONG_OBJECT, "wrong_object")         /* provider answered with something else than was asked */        \
-    X(INCIDENT_CONTRADICTION, "contradiction")       /* evidence against a closed operation that cannot be applied */
+    X(INCIDENT_CONTRADICTION, "contradiction")       /* evidence against a closed operation that cannot be applied */  \
+    X(INCIDENT_COMPENSATION_FAILED, "compensation_failed") /* it was to be undone, and still stands */
 
 enum incident_kind {
 #define X(constant, text) constant,

@@ -1,5 +1,6 @@
 #include "core/step.h"
 
+#include "core/playbook.h"
 #include "core/inbox.h"
 
 #include <assert.h>
@@ -34,11 +35,22 @@ static void note(struct ctx *c, enum cause cause, enum state from, const char *t
     c->fx->changed = true;
 }
 
+/* More than one effect: whoever is told of it is told, too, what would undo one. */
+static const char *with_proposal(const struct ctx *c, const char *text)
+{
+    const struct playbook *playbook = c->tool ? playbook_proposed(c->tool) : NULL;
+    if (!playbook || !c->in->arena)
+        return text;
+    return arena_printf(c->in->arena, "%s%splaybook %s (%s) would undo the recorded effect", text ? text : "",
+                        text ? "; " : "", playbook->name, playbook->tool);
+}
+
 static void incident(struct ctx *c, enum incident_kind kind, const char *text)
 {
     assert(c->fx->incident_count < STEP_INCIDENTS_MAX);
     c->fx->incidents[c->fx->incident_count].kind = kind;
-    c->fx->incidents[c->fx->incident_count++].note = text;
+    c->fx->incidents[c->fx->incident_count++].note =
+        kind == INCIDENT_DUPLICATE_EFFECT ? with_proposal(c, text) : text;
     if (kind == INCIDENT_DUPLICATE_EFFECT)
         c->op->duplicate_seen = true;
 }
@@ -1036,6 +1048,89 @@ static enum err_code decision(struct ctx *c, struct err *err)
     return ERR_NONE;
 }
 
+/* ---- compensation (design 10.1): the operation that is undone ---- */
+
+static enum err_code compensate(struct ctx *c, struct err *err)
+{
+    struct operation *op = c->op;
+    assert(c->in->compensation);
+    if (op->compensates)
+        return err_set(err, ERR_CONFLICT, "the operation undoes %s: that can not be undone in turn", op->compensates);
+    if (op->state != STATE_COMPLETED_SUCCESS)
+        return err_set(err, ERR_CONFLICT, "the operation is %s: only what has succeeded can be compensated",
+                       state_name(op->state));
+    op->completed_ms = 0;
+    op->compensation = c->in->compensation;
+    move(c, CAUSE_COMPENSATION, STATE_COMPENSATING, REASON_NONE, c->in->note);
+    wake_at(op, 0); /* the end of the compensation moves it on, in the same transaction */
+    return ERR_NONE;
+}
+
+static void close_again(struct ctx *c, enum state to, enum reason reason, const char *text)
+{
+    struct operation *op = c->op;
+    op->completed_ms = c->in->now_ms;
+    if (op->retain_until_ms < c->in->retain_until_ms)
+        op->retain_until_ms = c->in->retain_until_ms;
+    move(c, CAUSE_COMPENSATION, to, reason, text);
+    wake_at(op, op->watch_next > 0 ? c->in->now_ms : op->retain_until_ms);
+}
+
+static void compensated(struct ctx *c)
+{
+    c->op->compensation = c->in->compensation;
+    c->op->watch_next = 0; /* what a look-up would show now is no evidence of the call */
+    close_again(c, STATE_COMPENSATED, REASON_NONE, c->in->compensation);
+}
+
+/* It still stands. People who said no need not be told of it by an incident. */
+static void not_compensated(struct ctx *c)
+{
+    bool by_people = c->in->ended_reason == REASON_DENIED || c->in->ended_reason == REASON_CANCELLED;
+    close_again(c, STATE_COMPLETED_SUCCESS, REASON_COMPENSATION_FAILED, c->in->compensation);
+    if (!by_people)
+        incident(c, INCIDENT_COMPENSATION_FAILED, c->in->note);
+}
+
+/* A compensation that was closed as without effect may turn out to have happened (3.4), also while a later version of
+ * it is under way, or has undone the operation already. */
+static void compensation_ended(struct ctx *c)
+{
+    struct operation *op = c->op;
+    bool effect = c->in->ended == STATE_COMPLETED_SUCCESS || c->in->ended == STATE_COMPLETED_NOOP;
+    bool latest = text_equal(op->compensation, c->in->compensation);
+    switch (op->state) {
+    case STATE_COMPENSATING:
+        if (effect)
+            compensated(c);
+        else if (latest)
+            not_compensated(c);
+        break;
+    case STATE_COMPLETED_SUCCESS:
+        if (!effect)
+            break;
+        op->completed_ms = 0;
+        move(c, CAUSE_COMPENSATION, STATE_COMPENSATING, REASON_NONE, c->in->compensation);
+        compensated(c);
+        break;
+    case STATE_COMPENSATED:
+        if (!effect || latest)
+            break;
+        incident(c, INCIDENT_DUPLICATE_EFFECT, "it was undone more than once");
+        note(c, CAUSE_COMPENSATION, op->state, c->in->compensation);
+        break;
+    case STATE_PLANNED:
+    case STATE_PENDING_DISPATCH:
+    case STATE_DISPATCHED:
+    case STATE_ACKNOWLEDGED:
+    case STATE_COMPLETED_NOOP:
+    case STATE_FAILED_RETRYABLE:
+    case STATE_FAILED_PERMANENT:
+    case STATE_UNKNOWN_OUTCOME:
+    case STATE_REJECTED: break; /* never undone: the table leads nowhere near */
+    }
+}
+
 /* An answer arrived after somebody else moved the operation (design 3.4): never thrown away. */
 static void evidence(struct ctx *c)
 {
@@ -1286,6 +1381,8 @@ enum err_code step(struct operation *op, const struct tool *tool, const struct s
     case STEP_RETRY: code = retry(&c, err); break;
     case STEP_CANCEL: code = cancel(&c, err); break;
     case STEP_APPROVAL: code = decision(&c, err); break;
+    case STEP_COMPENSATE: code = compensate(&c, err); break;
+    case STEP_COMPENSATION_ENDED: compensation_ended(&c); break;
     case STEP_INBOUND: inbound(&c); break;
     case STEP_EVIDENCE: evidence(&c); break;
     }

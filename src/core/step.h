@@ -30,6 +30,8 @@ enum step_kind {
     STEP_RETRY,         /* an operator wants it tried again now */
     STEP_CANCEL,
     STEP_APPROVAL, /* a person agrees or refuses (design 8); changes nothing where approval_stands() answers them */
+    STEP_COMPENSATE,         /* `compensation` is admitted with this transition: it is to undo the operation (design 10.1) */
+    STEP_COMPENSATION_ENDED, /* `compensation` has ended as `ended` says; called by the ledger, in that transaction */
     STEP_INBOUND,  /* the provider told of it on its own (design 11.1); not while step_waits_for_answer() */
     STEP_EVIDENCE  /* an answer came in after somebody else moved the operation */
 };
@@ -63,6 +65,10 @@ struct step_input {
     const char *actor, *note;
     bool approve; /* APPROVAL: agrees, else refuses */
     enum approval_via via;
+    const char *compensation; /* COMPENSATE, COMPENSATION_ENDED: operation id */
+    enum state ended;         /* COMPENSATION_ENDED … */
+    enum reason ended_reason;
+    int64_t retain_until_ms; /* … of the compensation: what it undoes is kept at least as long */
     bool happened;    /* RESOLVE */
     bool allow_retry; /* RESOLVE with !happened: try again, else close */
 };

@@ -94,6 +94,7 @@ struct reconcile_policy {
 };
 
 struct tool_claims;
+struct playbook;
 
 struct tool_message { /* wording for callers, per state (design 12) */
     enum state state;
@@ -126,6 +127,8 @@ struct tool {
     enum repeat_rule repeat;
     enum in_doubt_rule in_doubt;
     struct approval_policy approval;
+    const struct playbook *playbooks; /* how its effects can be undone (core/playbook.h) */
+    size_t playbook_count;
     /* life */
     struct retry_policy retry;
     struct reconcile_policy reconcile;

@@ -160,6 +160,8 @@ static bool goes_over_leases(enum step_kind kind)
     case STEP_CANCEL:
     case STEP_APPROVAL:
     case STEP_INBOUND:
+    case STEP_COMPENSATE:         /* with its admission … */
+    case STEP_COMPENSATION_ENDED: /* … and by the ledger: neither comes through here */
     case STEP_EVIDENCE: return true;
     case STEP_DISPATCH:
     case STEP_HOLD:

@@ -44,8 +44,12 @@ enum ledger_command {
 
 /* Collects admission_facts, calls admission_decide, and on VERDICT_NEW inserts op, its first event, and attempt when
  * op->state is dispatched. existing / tombstone point to copies in the request's arena. */
+struct ledger_transition;
 struct ledger_admit {
     struct admission admission;     /* in; admission.op is inserted as it is */
+    /* in: of a compensation (op->compensates) the move of the operation that it undoes, written in the same transaction
+     * when the verdict is NEW; if that one has moved since: ERR_STALE. NULL with all else */
+    struct ledger_transition *undoes;
     struct attempt *attempt;        /* in: NULL unless op->state is dispatched */
     struct event event;             /* in: the admission event */
     bool dry_run;                   /* in: decide only, insert nothing (plan-only calls, design 4) */
@@ -62,6 +66,13 @@ struct ledger_admit {
  * ERR_STALE, ERR_NOT_FOUND when there is no such row. Attempts are inserted or, when the id exists, updated.
  * What op claims (core/claims.h) follows its state in the same transaction: what becomes of its entities, window and
  * budgets is claims_move()'s word. A planned operation that awaits its entities and gets them has wake_at = now. */
+struct ledger_undone {
+    const struct operation *op; /* as it is now */
+    struct event events[LEDGER_CHANGE_EVENTS_MAX];
+    size_t event_count;
+    bool incident; /* the one of incident_id was raised */
+};
+
 struct ledger_transition {
     const struct operation *op; /* in: the new row, rev already raised by one */
     const char *fence;          /* in: incarnation that must hold the row, NULL = no check … */
@@ -75,6 +86,11 @@ struct ledger_transition {
     const char *inbound; /* id of the waiting inbound event that this change applies, or NULL; it becomes applied to op
                             in the same transaction. No longer waiting: ERR_STALE, nothing is changed */
     int64_t wake_ms; /* out: earliest wake_at that it set for others (who waited for its entities); 0 = none */
+    /* of a compensation: with its end, what it undoes is moved, too (core/playbook.h). in: id and text of the incident
+     * for when that still stands; out: the operation that was moved, NULL = none was */
+    char incident_id[OPERATION_ID_SIZE];
+    const char *escalation;
+    const struct ledger_undone *undone;
 };
 
 /* Hands out rows whose wake_at_ms has come (0 < wake_at <= now): non-terminal rows first, oldest first, and only rows

@@ -4,6 +4,8 @@
 #include "ledger/ledger.h"
 
 #include "base/mem.h"
+#include "core/playbook.h"
+#include "ledger/compensation.h"
 #include "ledger/mem_claims.h"
 #include "ledger/mem_inbox.h"
 
@@ -275,6 +277,9 @@ static void insert_new(struct mem_ledger *ledger, const struct ledger_admit *in)
     insert_row(ledger, in->result.waits ? &waiting : in);
 }
 
+/* The move of the operation that a new compensation undoes. */
+static enum err_code undo(struct mem_ledger *ledger, struct ledger_request *request, struct ledger_transition *change);
+
 static enum err_code admit(struct mem_ledger *ledger, struct ledger_request *request)
 {
     struct ledger_admit *in = &request->admit;
@@ -293,6 +298,8 @@ static enum err_code admit(struct mem_ledger *ledger, struct ledger_request *req
         return ERR_NONE;
     if (find_row(ledger, op->id))
         return err_set(&request->err, ERR_INTERNAL, "operation %s exists already", op->id);
+    if (compensation_check(in, &request->err) || (in->undoes && undo(ledger, request, in->undoes)))
+        return request->err.code;
     insert_new(ledger, in);
     if (!op->claims.p)
         return ERR_NONE;
@@ -330,6 +337,7 @@ static struct operation with_life(const struct operation *row, const struct oper
     op.distinct_from = row->distinct_from, op.previous = row->previous, op.provider_key = row->provider_key;
     op.arguments = row->arguments, op.created_ms = row->created_ms, op.not_before_ms = row->not_before_ms;
     op.claims = row->claims;
+    op.compensates = row->compensates, op.playbook = row->playbook;
     op.delivered = row->delivered, op.orphaned = orphaned;
     return op;
 }
@@ -349,24 +357,20 @@ static void add_incident(struct mem_ledger *ledger, const struct incident *incid
     copy->acknowledged_by = arena_copy_text(&ledger->arena, incident->acknowledged_by);
 }
 
-static enum err_code move_claims(struct mem_ledger *ledger, struct ledger_request *request, const struct mem_row *row,
-                                 enum state from)
+static enum err_code move_claims(struct mem_ledger *ledger, struct ledger_request *request,
+                                 struct ledger_transition *change, const struct mem_row *row, enum state from)
 {
     /* A copy: it may be woken itself. */
     const struct operation *op = operation_copy(request->arena, row->op);
     enum err_code code = claim_moved(&ledger->claims.base, from, op, request->arena, &request->err);
-    request->transition.wake_ms = ledger->claims.base.woken_ms;
+    change->wake_ms = ledger->claims.base.woken_ms;
     return code;
 }
 
-static enum err_code transition(struct mem_ledger *ledger, struct ledger_request *request)
+/* One operation's row, history, incidents and claims. */
+static enum err_code apply(struct mem_ledger *ledger, struct ledger_request *request, struct ledger_transition *change,
+                           struct mem_row *row)
 {
-    struct ledger_transition *change = &request->transition;
-    struct mem_row *row = find_row(ledger, change->op->id);
-    if (check_change(change, row, &request->err))
-        return request->err.code;
-    if (change->inbound && !mem_inbox_waits(&ledger->inbox, change->inbound))
-        return err_set(&request->err, ERR_STALE, "inbound event %s is no longer waiting", change->inbound);
     struct operation op = with_life(row->op, change->op);
     enum state from = row->op->state;
     ledger->by_state[row->op->state]--;
@@ -378,9 +382,50 @@ static enum err_code transition(struct mem_ledger *ledger, struct ledger_request
         add_event(row, &change->events[i]);
     for (size_t i = 0; i < change->incident_count; i++)
         add_incident(ledger, &change->incidents[i]);
+    return row->op->claims.p ? move_claims(ledger, request, change, row, from) : ERR_NONE;
+}
+
+static enum err_code undo(struct mem_ledger *ledger, struct ledger_request *request, struct ledger_transition *change)
+{
+    struct mem_row *row = find_row(ledger, change->op->id);
+    if (check_change(change, row, &request->err))
+        return request->err.code;
+    return apply(ledger, request, change, row);
+}
+
+/* A compensation has ended: what it undoes moves with it. */
+static enum err_code settle(struct mem_ledger *ledger, struct ledger_request *request, const struct mem_row *row)
+{
+    struct ledger_transition *change = &request->transition;
+    struct mem_row *original = find_row(ledger, row->op->compensates);
+    struct settlement settlement;
+    if (!original)
+        return ERR_NONE;
+    struct operation *copy = operation_copy(request->arena, original->op);
+    if (!compensation_settles(change, copy, request->arena, &settlement))
+        return ERR_NONE;
+    enum err_code code = apply(ledger, request, &settlement.change, original);
+    if (settlement.change.wake_ms && (change->wake_ms == 0 || settlement.change.wake_ms < change->wake_ms))
+        change->wake_ms = settlement.change.wake_ms;
+    compensation_settled(&settlement, request->arena, change);
+    return code;
+}
+
+static enum err_code transition(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct ledger_transition *change = &request->transition;
+    struct mem_row *row = find_row(ledger, change->op->id);
+    if (check_change(change, row, &request->err))
+        return request->err.code;
+    if (change->inbound && !mem_inbox_waits(&ledger->inbox, change->inbound))
+        return err_set(&request->err, ERR_STALE, "inbound event %s is no longer waiting", change->inbound);
+    enum state from = row->op->state;
+    enum err_code code = apply(ledger, request, change, row);
+    if (!code && playbook_settles(from, row->op))
+        code = settle(ledger, request, row);
     if (change->inbound)
         mem_inbox_apply(&ledger->inbox, change);
-    return row->op->claims.p ? move_claims(ledger, request, row, from) : ERR_NONE;
+    return code;
 }
 
 /* ---- claims ---- */

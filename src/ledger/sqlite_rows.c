@@ -179,6 +179,9 @@ struct admitted bind_operation(struct store *store, sqlite3_stmt *statement, int
     put_str(&to, op->approval);
     put_int(&to, op->ready_ms);
     put_str(&to, op->claims);
+    put_text(&to, op->compensates);
+    put_text(&to, op->playbook);
+    put_text(&to, op->compensation);
     if (plain.event) {
         put_name(&to, NAME_STATE, (int)op->state);
         put_name(&to, NAME_REASON, (int)admit->event.reason);
@@ -224,6 +227,7 @@ int bind_life(struct store *store, sqlite3_stmt *statement, const struct operati
     put_int(&to, op->duplicate_seen);
     put_str(&to, op->approval);
     put_int(&to, op->ready_ms);
+    put_text(&to, op->compensation);
     put_str(&to, op->result);
     put_str(&to, op->error);
     return to.column;
@@ -461,6 +465,9 @@ enum err_code row_operation(struct store *store, sqlite3_stmt *row, struct arena
     op->approval = take_str(&from);
     op->ready_ms = take_int(&from);
     op->claims = take_str(&from);
+    op->compensates = take_text(&from);
+    op->playbook = take_text(&from);
+    op->compensation = take_text(&from);
     if (payload) {
         op->arguments = take_str(&from);
         op->result = take_str(&from);

@@ -26,7 +26,7 @@ _Static_assert(PLACES_TRIED == 64, "HAS_ID looks as far as an insert goes");
     "wake_at_ms = ?, orphaned = ?, may_have_applied = ?, attempts = ?, lookups = ?, tries = ?, first_sent_ms = ?, "    \
     "last_sent_ms = ?, unknown_since_ms = ?, updated_ms = ?, completed_ms = ?, retries = ?, absent_count = ?, "        \
     "watch_next = ?, retain_until_ms = ?, http_status = ?, external_id = ?, result_bytes = ?, result_dropped = ?, "    \
-    "duplicate_seen = ?, approval = ?, ready_ms = ?, result = ?, error = ? WHERE "
+    "duplicate_seen = ?, approval = ?, ready_ms = ?, compensation = ?, result = ?, error = ? WHERE "
 
 static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
@@ -75,7 +75,8 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
         "distinct_from, previous, provider_key, created_ms, not_before_ms, may_have_applied, attempts, lookups, tries, "
         "first_sent_ms, last_sent_ms, unknown_since_ms, updated_ms, completed_ms, retries, absent_count, watch_next, "
         "retain_until_ms, http_status, external_id, result_bytes, result_dropped, duplicate_seen, approval, ready_ms, "
-        "claims, admitted_state, admitted_reason, first_attempt, arguments, result, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+        "claims, compensates, playbook, compensation, admitted_state, admitted_reason, first_attempt, arguments, result, "
+        "error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -11,7 +11,7 @@
 #include <sqlite3.h>
 
 #define STORE_APPLICATION_ID 0x6f6e6364 /* "oncd" */
-#define STORE_SCHEMA_VERSION 5
+#define STORE_SCHEMA_VERSION 6
 #define STORE_SMALL_BYTES    (16 << 20) /* files up to here are checked whole before they are used */
 #define STORE_CACHE_KIB      12288
 #define STORE_BUSY_MS        2000 /* how long another process may hold the write lock before a batch ends as unavailable */
@@ -241,7 +241,8 @@ enum err_code store_names_load(struct store *store, bool may_add, struct err *er
     "workflow, step, session, call, trace, repeat_of, distinct_from, previous, provider_key, created_ms, "             \
     "not_before_ms, may_have_applied, attempts, lookups, tries, first_sent_ms, last_sent_ms, unknown_since_ms, "       \
     "updated_ms, completed_ms, retries, absent_count, watch_next, retain_until_ms, http_status, external_id, "         \
-    "result_bytes, result_dropped, duplicate_seen, approval, ready_ms, claims"
+    "result_bytes, result_dropped, duplicate_seen, approval, ready_ms, claims, compensates, playbook, "             \
+    "compensation"
 #define OPERATION_PAYLOAD ", arguments, result, error"
 #define EVENT_COLUMNS     "at_ms, cause, from_state, to_state, reason, attempt, actor, note"
 #define ATTEMPT_COLUMNS                                                                                                \

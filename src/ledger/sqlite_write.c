@@ -1,5 +1,7 @@
 /* The commands that write. */
+#include "core/playbook.h"
 #include "ledger/claim_store.h"
+#include "ledger/compensation.h"
 #include "ledger/sqlite_store.h"
 
 /* How far candidates are searched: of one fingerprint, then (only if that was not enough) of the call's run. */
@@ -299,11 +301,28 @@ static enum err_code insert_waiting(struct store *store, const struct ledger_adm
     return insert_operation(store, &waiting, err);
 }
 
+static enum err_code write_change(struct store *store, struct ledger_transition *change, enum state *from,
+                                  struct err *err);
+
+/* Once something is written, a command that fails must not leave half of itself. */
+static enum err_code whole_or_nothing(struct store *store, enum err_code code)
+{
+    if (code && store->fault == FAULT_NONE)
+        store->fault = FAULT_COMMAND;
+    return code;
+}
+
 static enum err_code insert_new(struct store *store, struct ledger_admit *admit, const struct admission_result *result,
                                 struct err *err)
 {
+    enum state from;
     if (result->verdict != VERDICT_NEW || admit->dry_run)
         return ERR_NONE;
+    if (compensation_check(admit, err) || (admit->undoes && write_change(store, admit->undoes, &from, err)))
+        return err->code;
+    if (admit->undoes)
+        return whole_or_nothing(store, result->waits ? insert_waiting(store, admit, err)
+                                                     : insert_operation(store, admit, err));
     return result->waits ? insert_waiting(store, admit, err) : insert_operation(store, admit, err);
 }
 
@@ -466,22 +485,56 @@ static enum err_code write_life_checked(struct store *store, const struct ledger
     return write_life(store, change->op, life, err);
 }
 
+/* One operation's row, history, incidents and claims. */
+static enum err_code write_change(struct store *store, struct ledger_transition *change, enum state *from,
+                                  struct err *err)
+{
+    struct life life;
+    bool done;
+    if (store_may_write(store, err) || write_life_at_once(store, change, &life, &done, err) ||
+        (!done && write_life_checked(store, change, &life, err)) || write_history(store, change, life.n, err))
+        return err->code;
+    *from = life.state;
+    for (size_t i = 0; i < change->incident_count; i++)
+        if (insert_incident(store, &change->incidents[i], err))
+            return err->code;
+    return change->op->claims.p ? store_claim_moved(store, life.state, change, err) : ERR_NONE;
+}
+
+/* A compensation has ended: what it undoes moves with it. */
+static enum err_code settle(struct store *store, struct ledger_request *request)
+{
+    struct ledger_transition *change = &request->transition;
+    struct err *err = &request->err;
+    struct operation *original;
+    struct settlement settlement;
+    enum state from;
+    sqlite3_stmt *by_id = store_prepare(store, SQL_OPERATION_BY_ID, err);
+    if (!by_id)
+        return err->code;
+    bind_id(by_id, change->op->compensates);
+    if (read_operation(store, by_id, &store->scratch, true, NULL, &original, err) || !original ||
+        !compensation_settles(change, original, &store->scratch, &settlement))
+        return err->code;
+    if (write_change(store, &settlement.change, &from, err))
+        return err->code;
+    if (settlement.change.wake_ms && (change->wake_ms == 0 || settlement.change.wake_ms < change->wake_ms))
+        change->wake_ms = settlement.change.wake_ms;
+    compensation_settled(&settlement, request->arena, change);
+    return ERR_NONE;
+}
+
 enum err_code store_transition(struct store *store, struct ledger_request *request)
 {
     struct ledger_transition *change = &request->transition;
     struct err *err = &request->err;
-    struct life life;
-    bool done;
     const char *source = NULL;
+    enum state from;
     if (change->inbound && store_inbound_waits(store, change->inbound, &source, err))
         return err->code;
-    if (store_may_write(store, err) || write_life_at_once(store, change, &life, &done, err) ||
-        (!done && write_life_checked(store, change, &life, err)) || write_history(store, change, life.n, err))
+    if (write_change(store, change, &from, err))
         return err->code;
-    for (size_t i = 0; i < change->incident_count; i++)
-        if (insert_incident(store, &change->incidents[i], err))
-            return err->code;
-    if (change->op->claims.p && store_claim_moved(store, life.state, change, err))
+    if (playbook_settles(from, change->op) && whole_or_nothing(store, settle(store, request)))
         return err->code;
     return change->inbound ? store_inbound_apply(store, change, source, err) : ERR_NONE;
 }

@@ -848,7 +848,7 @@ static const struct CMUnitTest decisions[] = {
 };
 #define DECISION_COUNT (sizeof decisions / sizeof *decisions)
 
-#define TESTS_MAX 64
+#define TESTS_MAX 128
 static int run_on(const char *name, CMFixtureFunction open)
 {
     struct CMUnitTest tests[TESTS_MAX];
@@ -859,6 +859,10 @@ static int run_on(const char *name, CMFixtureFunction open)
         tests[count++] = contract_records[i];
     for (size_t i = 0; i < contract_inbox_count; i++)
         tests[count++] = contract_inbox[i];
+    for (size_t i = 0; i < contract_compensation_count; i++)
+        tests[count++] = contract_compensations[i];
+    for (size_t i = 0; i < contract_claim_count; i++)
+        tests[count++] = contract_claims[i];
     for (size_t i = 0; i < count; i++) {
         tests[i].setup_func = open;
         tests[i].teardown_func = release;

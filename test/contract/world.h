@@ -60,5 +60,9 @@ extern const struct CMUnitTest contract_records[]; /* ledger_records.c */
 extern const size_t contract_record_count;
 extern const struct CMUnitTest contract_inbox[]; /* ledger_inbox.c */
 extern const size_t contract_inbox_count;
+extern const struct CMUnitTest contract_claims[]; /* ledger_claims.c */
+extern const size_t contract_claim_count;
+extern const struct CMUnitTest contract_compensations[]; /* ledger_compensation.c */
+extern const size_t contract_compensation_count;
 
 #endif

@@ -1,0 +1,5 @@
+-- Schema version 6: compensations (core/playbook.h). On the one side what an operation undoes and by which playbook, on the
+-- other the operation that undoes it, undid it or was to.
+ALTER TABLE operations ADD COLUMN compensates TEXT;
+ALTER TABLE operations ADD COLUMN playbook TEXT;
+ALTER TABLE operations ADD COLUMN compensation TEXT;
