@@ -13,12 +13,14 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-enum { TENANT = 256, PRINCIPAL, ROLE, EXPIRES };
+enum { TENANT = 256, PRINCIPAL, ROLE, EXPIRES, TOOLS, ENTITIES };
 
 static const struct cli_option options[] = {
     {TENANT, "tenant", "NAME", NULL, "create: what the token gives access to (default: default)"},
     {PRINCIPAL, "principal", "NAME", NULL, "create: who its holder is; one name per agent or person"},
     {ROLE, "role", "ROLE", "agent approver operator admin", "create: agent, approver, operator or admin"},
+    {TOOLS, "tools", "PATTERN", NULL, "create: only tools of such names (refund.*); may be given again"},
+    {ENTITIES, "entities", "PATTERN", NULL, "create: only such entities (order/*); may be given again"},
     {EXPIRES, "expires", "DURATION", NULL, "create: how long it is good (90d; default: until revoked)"},
     {0},
 };
@@ -28,8 +30,10 @@ const struct cli_command cli_token_command = {
     .operands = "create|list|revoke [TOKEN]",
     .words = "create list revoke",
     .summary = "create, list and revoke bearer tokens",
-    .text = "create prints the secret once; the ledger keeps only its SHA-256. revoke takes the id that list shows\n"
-            "(tok_…). All of it works while the daemon is running.",
+    .text =
+        "create prints the secret once; the ledger keeps only its SHA-256. revoke takes the id that list shows\n"
+        "(tok_…). Without --tools and --entities a token is good for whatever its role may do; a call of a tool that\n"
+        "names no entity is refused when entities are limited. All of it works while the daemon is running.",
     .options = options,
     .shared = CLI_LEDGER | CLI_JSON,
     .run = cli_token,
@@ -42,6 +46,7 @@ struct token_wish {
     const char *tenant, *principal, *expires;
     enum role role;
     bool has_role;
+    struct buf tools, entities; /* patterns, with blanks between them */
 };
 
 /* ---- output ---- */
@@ -55,26 +60,44 @@ static void member_time(struct json_out *out, const char *name, int64_t ms)
     json_out_text(out, ms ? text : NULL);
 }
 
+/* A list, or null: not limited. */
+static void member_list(struct json_out *out, const char *name, const char *list)
+{
+    json_out_name(out, name);
+    json_out_raw(out, str_of(list));
+}
+
 static void token_members(struct json_out *out, const struct token *token)
 {
     json_out_member_text(out, "id", token->id);
     json_out_member_text(out, "tenant", token->tenant);
     json_out_member_text(out, "principal", token->principal);
     json_out_member_text(out, "role", role_name(token->role));
+    member_list(out, "tools", token->tools);
+    member_list(out, "entities", token->entities);
     member_time(out, "created_at", token->created_ms);
     member_time(out, "expires_at", token->expires_ms);
     member_time(out, "revoked_at", token->revoked_ms);
 }
 
-static void print_created(bool json, const struct token *token, const char *secret)
+/* "refund.*, order.get", "all", "none". */
+static const char *list_words(struct arena *arena, enum scope_kind kind, const char *text)
+{
+    struct scope_list list;
+    return scope_list_parse(arena, kind, text, &list, NULL) ? "?" : scope_list_words(arena, &list);
+}
+
+static void print_created(bool json, const struct token *token, const char *secret, struct arena *arena)
 {
     struct buf text;
     struct json_out out;
     if (!json) {
         printf("%s\n", secret); /* alone on standard output: TOKEN=$(onced token create …) */
         fflush(stdout);
-        fprintf(stderr, "token %s for %s of tenant %s, role %s. The secret above is shown only now.\n", token->id,
-                token->principal, token->tenant, role_name(token->role));
+        fprintf(stderr,
+                "token %s for %s of tenant %s, role %s, tools: %s, entities: %s. The secret above is shown only now.\n",
+                token->id, token->principal, token->tenant, role_name(token->role),
+                list_words(arena, SCOPE_TOOLS, token->tools), list_words(arena, SCOPE_ENTITIES, token->entities));
         return;
     }
     buf_init(&text, 0);
@@ -128,7 +151,8 @@ static struct str day(struct arena *arena, int64_t ms)
 
 static void print_list(const struct ledger_token_list *list, struct arena *arena)
 {
-    static const char *const heads[] = {"TOKEN", "TENANT", "PRINCIPAL", "ROLE", "STATE", "CREATED", "EXPIRES"};
+    static const char *const heads[] = {"TOKEN",    "TENANT", "PRINCIPAL", "ROLE",   "TOOLS",
+                                        "ENTITIES", "STATE",  "CREATED",   "EXPIRES"};
     int64_t now_ms = env_system()->now_ms(env_system());
     struct out_table table;
     struct out out;
@@ -145,9 +169,11 @@ static void print_list(const struct ledger_token_list *list, struct arena *arena
         cells[1].text = str_of(token->tenant);
         cells[2].text = str_of(token->principal);
         cells[3].text = str_of(role_name(token->role));
-        cells[4] = token_state(token, now_ms);
-        cells[5].text = day(arena, token->created_ms);
-        cells[6].text = day(arena, token->expires_ms);
+        cells[4].text = str_of(list_words(arena, SCOPE_TOOLS, token->tools));
+        cells[5].text = str_of(list_words(arena, SCOPE_ENTITIES, token->entities));
+        cells[6] = token_state(token, now_ms);
+        cells[7].text = day(arena, token->created_ms);
+        cells[8].text = day(arena, token->expires_ms);
     }
     out_table_print(&out, &table);
 }
@@ -160,6 +186,18 @@ static int failed(const struct ledger_request *request)
     return request->code == ERR_NOT_FOUND ? CLI_NOT_FOUND : CLI_FAILED;
 }
 
+/* The list as it is stored; NULL: not limited. */
+static enum err_code stored_list(struct arena *arena, enum scope_kind kind, const struct buf *words, const char *option,
+                                 const char **out, struct err *err)
+{
+    struct scope_list list = {0};
+    struct json value = json_string(buf_str(words));
+    enum err_code code = words->n ? scope_list_read(arena, kind, &value, option, &list, err) : ERR_NONE;
+    if (!code)
+        *out = scope_list_text(arena, &list);
+    return code;
+}
+
 static int token_create(const struct token_wish *wish, struct ledger *ledger, struct arena *arena)
 {
     char secret[AUTH_TOKEN_SIZE], id[ULID_CHARS + 1];
@@ -169,6 +207,10 @@ static int token_create(const struct token_wish *wish, struct ledger *ledger, st
     struct env *env = env_system();
     if (wish->expires && units_duration_ms(str_of(wish->expires), &life_ms, &err))
         return cli_usage(&cli_token_command, "--expires: %s", err.text);
+    const char *tools = NULL, *entities = NULL;
+    if (stored_list(arena, SCOPE_TOOLS, &wish->tools, "--tools", &tools, &err) ||
+        stored_list(arena, SCOPE_ENTITIES, &wish->entities, "--entities", &entities, &err))
+        return cli_usage(&cli_token_command, "%s", err.text);
     ulid_source_init(&ids, env);
     ulid_next(&ids, id);
     struct ledger_request request = {.command = LEDGER_TOKEN_ADD, .arena = arena};
@@ -178,11 +220,13 @@ static int token_create(const struct token_wish *wish, struct ledger *ledger, st
     token->tenant = wish->tenant;
     token->principal = wish->principal;
     token->role = wish->role;
+    token->tools = tools;
+    token->entities = entities;
     token->created_ms = env->now_ms(env);
     token->expires_ms = life_ms ? token->created_ms + life_ms : 0;
     int code = ledger_call(ledger, &request) ? failed(&request) : CLI_OK;
     if (code == CLI_OK)
-        print_created(wish->args.json, token, secret);
+        print_created(wish->args.json, token, secret, arena);
     explicit_bzero(secret, sizeof secret);
     return code;
 }
@@ -226,12 +270,24 @@ static bool name_fits(const char *option, const char *text)
     return good;
 }
 
+static bool add_words(struct buf *words, const char *option, const char *value)
+{
+    if (!value[strspn(value, " ")]) {
+        cli_usage(&cli_token_command, "--%s: expected a pattern; without the option the token is not limited", option);
+        return false;
+    }
+    buf_printf(words, "%s%s", words->n ? " " : "", value);
+    return true;
+}
+
 static bool take(struct token_wish *wish, int option, const char *value)
 {
     switch (option) {
     case TENANT: wish->tenant = value; return name_fits("tenant", value);
     case PRINCIPAL: wish->principal = value; return name_fits("principal", value);
     case EXPIRES: wish->expires = value; return true;
+    case TOOLS: return add_words(&wish->tools, "tools", value);
+    case ENTITIES: return add_words(&wish->entities, "entities", value);
     case ROLE:
         wish->has_role = role_from_name(str_of(value), &wish->role);
         if (!wish->has_role)
@@ -283,25 +339,35 @@ static int token_run(const struct token_wish *wish, enum verb verb, const char *
     return code;
 }
 
-int cli_token(int argc, char **argv)
+static int token_main(struct token_wish *wish, int argc, char **argv)
 {
-    struct token_wish wish = {.tenant = "default"};
     struct arena arena;
     enum verb verb;
     int option, code = CLI_USAGE;
-    cli_args_init(&wish.args, &cli_token_command, argc, argv);
-    while ((option = cli_args_next(&wish.args)) > 0) {
-        if (!take(&wish, option, wish.args.value))
+    cli_args_init(&wish->args, &cli_token_command, argc, argv);
+    while ((option = cli_args_next(&wish->args)) > 0) {
+        if (!take(wish, option, wish->args.value))
             return CLI_USAGE;
     }
     if (option == CLI_ARGS_HELP)
         return CLI_OK;
-    if (option == CLI_ARGS_BAD || !verb_read(&wish, &verb))
+    if (option == CLI_ARGS_BAD || !verb_read(wish, &verb))
         return CLI_USAGE;
     arena_init(&arena);
-    const char *path = ledger_path(&wish.args, &arena);
+    const char *path = ledger_path(&wish->args, &arena);
     if (path)
-        code = token_run(&wish, verb, path, &arena);
+        code = token_run(wish, verb, path, &arena);
     arena_release(&arena);
+    return code;
+}
+
+int cli_token(int argc, char **argv)
+{
+    struct token_wish wish = {.tenant = "default"};
+    buf_init(&wish.tools, 0);
+    buf_init(&wish.entities, 0);
+    int code = token_main(&wish, argc, argv);
+    buf_release(&wish.tools);
+    buf_release(&wish.entities);
     return code;
 }

@@ -1,5 +1,7 @@
 #include "core/scope.h"
 
+#include "core/claims.h"
+
 #include <fnmatch.h>
 
 #define WORDS_BYTES_MAX 200
@@ -184,6 +186,24 @@ enum err_code scope_check(struct arena *arena, const struct scope *scope, const 
             return err_set(err, ERR_DENIED, "the token does not cover entity %.64s/%.128s; its entities: %s",
                            entities[i].type, entities[i].id, scope_list_words(arena, &scope->entities));
     return ERR_NONE;
+}
+
+enum err_code scope_check_operation(const struct scope *scope, const struct operation *op, struct err *err)
+{
+    if (!scope_is_limited(scope))
+        return ERR_NONE;
+    struct arena arena;
+    struct claims claims = {0};
+    struct scope_entity entities[CLAIMS_ENTITIES_MAX];
+    arena_init(&arena);
+    enum err_code code =
+        scope->entities.limited && op->claims.p ? claims_read(&arena, op->claims, &claims, err) : ERR_NONE;
+    for (size_t i = 0; i < claims.entity_count; i++)
+        entities[i] = (struct scope_entity){claims.entities[i].type, claims.entities[i].id};
+    if (!code)
+        code = scope_check(&arena, scope, op->tool, entities, claims.entity_count, err);
+    arena_release(&arena);
+    return code;
 }
 
 /* ---- copying ---- */

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "core/operation.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -56,6 +57,9 @@ struct scope_entity {
 };
 enum err_code scope_check(struct arena *arena, const struct scope *scope, const char *tool,
                           const struct scope_entity *entities, size_t count, struct err *err);
+
+/* Whether an operation that is there lies within the scope: its tool, and every entity that it claims. */
+enum err_code scope_check_operation(const struct scope *scope, const struct operation *op, struct err *err);
 
 /* A copy in arena, with all texts; NULL for NULL. */
 const struct scope *scope_copy(struct arena *arena, const struct scope *scope);

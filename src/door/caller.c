@@ -2,5 +2,6 @@
 
 bool caller_covers(const struct scope *scope, const struct operation *op)
 {
-    return scope_allows_tool(scope, op->tool);
+    struct err err = {0};
+    return scope_check_operation(scope, op, &err) == ERR_NONE;
 }

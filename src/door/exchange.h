@@ -91,6 +91,7 @@ struct exchange {
     bool location;                        /* Location: that operation */
     const char *allow;                    /* Allow, or NULL */
     bool replayed, challenge, close;      /* Idempotency-Replayed, WWW-Authenticate, Connection: close */
+    bool bad_token;                       /* the challenge says that there was a token, and that it is no good */
     int retry_after_s;                    /* 0 = none */
     struct operation delivered; /* id, key source, state: told to the engine when the answer has been written */
     bool tell_delivered;

@@ -341,7 +341,8 @@ static void add_headers(const struct exchange *exchange, struct MHD_Response *re
     if (exchange->allow)
         add_header(response, "Allow", exchange->allow);
     if (exchange->challenge)
-        add_header(response, "WWW-Authenticate", "Bearer realm=\"onced\"");
+        add_header(response, "WWW-Authenticate",
+                   exchange->bad_token ? "Bearer realm=\"onced\", error=\"invalid_token\"" : "Bearer realm=\"onced\"");
     if (exchange->close || exchange->door->parts.stopping)
         add_header(response, "Connection", "close");
 }

@@ -334,6 +334,7 @@ static void plan_tool(struct mcp_request *request, const struct json *arguments)
         return;
     plan->call.call.tenant = session->tenant;
     plan->call.call.principal = session->principal;
+    plan->call.scope = session->scope;
     plan->call.dry_run = true;
     plan->call.wait_ms = -1;
     mcp_work_begin(request, &plan->work, NULL);

@@ -237,6 +237,7 @@ static void run(struct mcp_request *request, const struct tool *tool)
     /* the session may be another one by the reply (mcp_forward_resume) */
     call->call.call.tenant = arena_copy_text(&request->arena, session->tenant);
     call->call.call.principal = arena_copy_text(&request->arena, session->principal);
+    call->call.scope = scope_copy(&request->arena, session->scope);
     call->call.async = call->task && request->era == MCP_ERA_LEGACY;
     call->call.wait_ms = wait_of(request, tool, call->task);
     call->call.origin = (struct adapter_origin){session->number, request->number};
@@ -249,6 +250,11 @@ static void run(struct mcp_request *request, const struct tool *tool)
 static void forward(struct mcp_request *request, const struct tool *tool)
 {
     struct mcp_hub *hub = request->session->door->hub;
+    struct err err = {0};
+    if (scope_check(&request->arena, request->session->scope, tool->name, NULL, 0, &err)) {
+        mcp_reply_error(request, RPC_INVALID_PARAMS, STR_NONE, "%s; nothing was run", err.text);
+        return;
+    }
     struct mcp_forward_target target = {
         .server = hub ? mcp_hub_find(hub, tool->provider->name) : NULL,
         .remote_name = mcp_tool_remote_name(tool->adapter_tool),

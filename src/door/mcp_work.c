@@ -175,6 +175,7 @@ struct mcp_result_view mcp_view(struct mcp_request *request, const struct operat
     struct env *env = engine_env(session->door->engine);
     bool privileged = session->role == ROLE_OPERATOR || session->role == ROLE_ADMIN;
     bool own = op && text_equal(op->principal, session->principal);
+    bool outside = op && !own_call && !caller_covers(session->scope, op);
     return (struct mcp_result_view){
         .shape =
             {
@@ -182,8 +183,8 @@ struct mcp_result_view mcp_view(struct mcp_request *request, const struct operat
                 .now_ms = env->now_ms(env),
                 .privileged = privileged,
                 .own_call = own_call,
-                .withheld = op && !own_call &&
-                            ((!privileged && !own && !shape_shared(op, tool)) || !caller_covers(session->scope, op)),
+                .outside = outside,
+                .withheld = outside || (op && !own_call && !privileged && !own && !shape_shared(op, tool)),
             },
         .era = request->era,
         .can_wait = session->door->settings.tool_wait,

@@ -185,8 +185,11 @@ void message_note(struct buf *out, const struct operation *op, const struct tool
     }
     if (view->withheld) {
         separate(out, start);
-        buf_printf(out, "the result belongs to %s and is not shown",
-                   op->principal ? op->principal : "another principal");
+        if (view->outside)
+            buf_add_text(out, "the token does not cover this operation: arguments and result are not shown");
+        else
+            buf_printf(out, "the result belongs to %s and is not shown",
+                       op->principal ? op->principal : "another principal");
     }
     if (!tool && !view->own_call && (op->result.p || op->error.p || op->arguments.p)) {
         separate(out, start);

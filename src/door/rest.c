@@ -234,12 +234,14 @@ struct shape_view rest_view(struct exchange *exchange, const struct operation *o
 {
     bool privileged = rest_privileged(exchange);
     bool own = text_equal(op->principal, exchange->caller.principal);
+    bool outside = !caller_covers(exchange->caller.scope, op);
     return (struct shape_view){
         .arena = &exchange->arena,
         .now_ms = exchange_now_ms(exchange),
         .privileged = privileged,
         .approver = exchange->caller.role == ROLE_APPROVER,
-        .withheld = (!privileged && !own && !shape_shared(op, tool)) || !caller_covers(exchange->caller.scope, op),
+        .outside = outside,
+        .withheld = outside || (!privileged && !own && !shape_shared(op, tool)),
     };
 }
 
@@ -644,7 +646,10 @@ static void authenticated(struct exchange *exchange, enum auth_outcome outcome, 
             authorised(exchange);
         return;
     case AUTH_MISSING:
-    case AUTH_REFUSED: rest_refuse(exchange, PROBLEM_UNAUTHORIZED, arena_copy_text(&exchange->arena, text)); return;
+    case AUTH_REFUSED:
+        exchange->bad_token = outcome == AUTH_REFUSED;
+        rest_refuse(exchange, PROBLEM_UNAUTHORIZED, arena_copy_text(&exchange->arena, text));
+        return;
     case AUTH_UNAVAILABLE: rest_refuse(exchange, PROBLEM_UNAVAILABLE, arena_copy_text(&exchange->arena, text)); return;
     }
 }

@@ -47,6 +47,7 @@ static void decide(struct exchange *exchange, bool approve)
     decision->tenant = exchange->caller.tenant;
     decision->operation = exchange->params[0];
     decision->actor = exchange->caller.principal;
+    decision->scope = exchange->caller.scope;
     if (!rest_names_operation(exchange) || !rest_body(exchange, members, sizeof members / sizeof *members))
         return;
     struct problem_document problem = {.type = PROBLEM_MALFORMED};

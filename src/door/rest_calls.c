@@ -51,6 +51,7 @@ void rest_call(struct exchange *exchange)
         return;
     call->call.tenant = exchange->caller.tenant;
     call->call.principal = exchange->caller.principal;
+    call->scope = exchange->caller.scope;
     exchange->user = (void *)(uintptr_t)call->tool;
     struct waiter *waiter = engine_call(exchange->engine, call, called, exchange);
     if (waiter)
@@ -70,6 +71,7 @@ static struct engine_decision *decision_new(struct exchange *exchange)
     decision->tenant = exchange->caller.tenant;
     decision->operation = exchange->params[0];
     decision->actor = exchange->caller.principal;
+    decision->scope = exchange->caller.scope;
     return decision;
 }
 

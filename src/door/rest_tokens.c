@@ -24,6 +24,8 @@ static void write_token(struct buf *out, const struct token *token, const char *
     json_write_string(out, str_of(token->principal));
     buf_add_text(out, ",\"role\":");
     json_write_string(out, str_of(role_name(token->role)));
+    buf_printf(out, ",\"tools\":%s,\"entities\":%s", token->tools ? token->tools : "null",
+               token->entities ? token->entities : "null");
     buf_add_text(out, ",\"created_at\":");
     shape_time(out, token->created_ms);
     buf_add_text(out, ",\"expires_at\":");
@@ -97,18 +99,49 @@ static bool check_token(struct exchange *exchange, const char *principal, const 
     return ok;
 }
 
+/* A member "tools" or "entities" as it is stored; absent or null: not limited. */
+static bool read_list(struct exchange *exchange, enum scope_kind kind, const struct json *value, const char **out)
+{
+    struct problem_document problem;
+    struct scope_list list = {0};
+    struct err err = {0};
+    const char *name = kind == SCOPE_TOOLS ? "\"tools\"" : "\"entities\"";
+    if (value && value->type != JSON_NULL && scope_list_read(&exchange->arena, kind, value, name, &list, &err)) {
+        body_refuse(&problem, PROBLEM_MALFORMED, kind == SCOPE_TOOLS ? "/tools" : "/entities",
+                    arena_copy_text(&exchange->arena, err.text));
+        rest_problem(exchange, &problem);
+        return false;
+    }
+    *out = scope_list_text(&exchange->arena, &list);
+    return true;
+}
+
+/* Nobody gives away more than he has. */
+static bool may_make_tokens(struct exchange *exchange)
+{
+    if (!scope_is_limited(exchange->caller.scope))
+        return true;
+    rest_refuse(exchange, PROBLEM_FORBIDDEN, "a token that is limited to certain tools or entities can make no tokens");
+    return false;
+}
+
 void rest_token_add(struct exchange *exchange)
 {
     const char *principal = NULL, *role = NULL;
+    const struct json *tools = NULL, *entities = NULL;
     int64_t expires_ms = 0;
     const struct body_member members[] = {
         {.name = "principal", .type = BODY_TEXT, .out = &principal, .required = true},
         {.name = "role", .type = BODY_TEXT, .out = &role, .required = true},
         {.name = "expires_at", .type = BODY_TIME, .out = &expires_ms},
+        {.name = "tools", .type = BODY_ANY, .out = &tools},
+        {.name = "entities", .type = BODY_ANY, .out = &entities},
     };
     struct token token = {.tenant = exchange->caller.tenant, .created_ms = exchange_now_ms(exchange)};
-    if (!rest_body(exchange, members, sizeof members / sizeof *members) ||
-        !check_token(exchange, principal, role, expires_ms, &token))
+    if (!may_make_tokens(exchange) || !rest_body(exchange, members, sizeof members / sizeof *members) ||
+        !check_token(exchange, principal, role, expires_ms, &token) ||
+        !read_list(exchange, SCOPE_TOOLS, tools, &token.tools) ||
+        !read_list(exchange, SCOPE_ENTITIES, entities, &token.entities))
         return;
     struct env *env = engine_env(exchange->engine);
     struct ulid_source ids;

@@ -303,7 +303,7 @@ void shape_operation(struct buf *out, const struct operation *op, const struct t
         ADD(out, ",\"key\":");
         add_text(out, op->key);
     }
-    if ((view->privileged || (view->approver && op->approval.p)) && !view->own_call) {
+    if ((view->privileged || (view->approver && op->approval.p)) && !view->own_call && !view->outside) {
         ADD(out, ",\"arguments\":");
         add_json(out, shape_masked(view->arena, op->arguments, tool));
     }

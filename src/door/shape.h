@@ -16,6 +16,7 @@ struct shape_view {
     int64_t now_ms;
     bool replayed;        /* this call did not cause the execution that it is told about */
     bool other_arguments; /* replayed although the arguments differ */
+    bool outside;         /* the caller's token does not cover the operation: payload is withheld from anybody */
     bool own_call;        /* the answer of the caller's own call: nothing is masked */
     bool privileged;      /* operator or admin: key and arguments are shown */
     bool approver;        /* somebody who decides: arguments of what needs approval are shown */

@@ -541,6 +541,25 @@ static int64_t wait_of(const struct engine_call *request, const struct tool *too
     return request->wait_ms < 0 ? tool->wait_ms : request->wait_ms;
 }
 
+/* What the caller's token is limited to: the tool, and the entities that the call would touch. Asked before anything else
+ * is answered, also a repetition's result. */
+static enum err_code check_scope(struct flight *flight, const struct scope *scope, struct err *err)
+{
+    struct scope_entity entities[CLAIMS_ENTITIES_MAX];
+    struct arena *arena = &flight->arena;
+    size_t count = 0;
+    if (!scope_is_limited(scope))
+        return ERR_NONE;
+    if (scope->entities.limited && flight->tool->claims) {
+        struct claims *claims = arena_zero(arena, sizeof *claims);
+        if (claims_of_call(flight->tool->claims, &flight->op, flight->arguments, NULL, arena, claims, err))
+            return err->code;
+        for (; count < claims->entity_count; count++)
+            entities[count] = (struct scope_entity){claims->entities[count].type, claims->entities[count].id};
+    }
+    return scope_check(arena, scope, flight->tool->name, entities, count, err);
+}
+
 struct waiter *engine_admit(struct engine *engine, const struct engine_call *request, const char *new_version_of,
                             const struct operation *old, engine_reply_fn *reply, void *user)
 {
@@ -569,6 +588,11 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
     new_operation_id(engine, op);
     if (identity_derive(&request->call, tool, secret_of(engine), &flight->arena, op, &admit->admission,
                         &flight->arguments, &why, &err)) {
+        refuse(flight, reply, user, &why, &err);
+        return NULL;
+    }
+    if (check_scope(flight, request->scope, &err)) {
+        why.refusal = err.code == ERR_DENIED ? REFUSAL_NONE : REFUSAL_ARGUMENTS;
         refuse(flight, reply, user, &why, &err);
         return NULL;
     }

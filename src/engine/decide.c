@@ -259,6 +259,7 @@ static void decide_loaded(struct decision *decision, const struct operation *op)
 static void loaded(struct ledger_request *request)
 {
     struct decision *decision = request->user;
+    struct err outside = {0};
     engine_request_ended(decision->engine);
     if (request->code == ERR_NOT_FOUND)
         answer(decision, REPLY_NOT_FOUND, NULL, &request->err);
@@ -267,6 +268,8 @@ static void loaded(struct ledger_request *request)
     else if (!request->get.op) {
         struct engine_reply reply = {.kind = REPLY_EXPIRED, .tombstone = request->get.tombstone, .err = &no_error};
         decision->reply(decision->user, &reply);
+    } else if (scope_check_operation(decision->what.scope, request->get.op, &outside)) {
+        answer(decision, REPLY_IMPOSSIBLE, request->get.op, &outside);
     } else if (is_approval(decision)) {
         if (approval_loaded(decision, request->get.op))
             return;
@@ -307,6 +310,7 @@ void engine_decide(struct engine *engine, const struct engine_decision *what, en
     decision->what.result = arena_str(&arena, what->result);
     decision->what.actor = arena_copy_text(&arena, what->actor);
     decision->what.note = arena_copy_text(&arena, what->note);
+    decision->what.scope = scope_copy(&arena, what->scope);
     decision->reply = reply;
     decision->user = user;
     decision->arena = arena;

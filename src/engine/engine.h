@@ -14,6 +14,7 @@
 #include "base/env.h"
 #include "core/identity.h"
 #include "core/registry.h"
+#include "core/scope.h"
 #include "ledger/ledger.h"
 
 struct engine;
@@ -94,8 +95,9 @@ typedef void engine_reply_fn(void *user, const struct engine_reply *reply);
 
 struct engine_call {
     const char *tool;
-    struct call call; /* call.arguments may be changed in place by defaults and normalisers */
-    bool async;       /* answer after admission: 202 */
+    const struct scope *scope; /* what the caller may use; NULL = not limited. Beyond: REPLY_REFUSED, ERR_DENIED */
+    struct call call;          /* call.arguments may be changed in place by defaults and normalisers */
+    bool async;                /* answer after admission: 202 */
     bool dry_run;
     int64_t wait_ms;              /* < 0: the tool's default */
     bool waits_for_people;        /* also while people decide; else a call that needs approval is answered at once */
@@ -139,10 +141,11 @@ struct engine_decision {
     const char *operation;
     int64_t rev; /* version that the person looked at; 0 = not given (refused for RESOLVE) */
     bool happened, allow_retry;
-    const char *external_id;  /* may be NULL */
-    struct str result;        /* JSON text that the operator states as result; absent = none */
-    const char *actor, *note; /* who and why; note is required for RESOLVE */
-    enum approval_via via;    /* APPROVE, DENY */
+    const char *external_id;   /* may be NULL */
+    struct str result;         /* JSON text that the operator states as result; absent = none */
+    const char *actor, *note;  /* who and why; note is required for RESOLVE */
+    enum approval_via via;     /* APPROVE, DENY */
+    const struct scope *scope; /* what the person may decide on; NULL = not limited */
 };
 
 /* Reply: REPLY_OPERATION with the new state, NOT_FOUND, STALE, IMPOSSIBLE (with ERR_DENIED: this person may not),
@@ -154,8 +157,8 @@ void engine_decide(struct engine *engine, const struct engine_decision *decision
 
 /* ---- what providers tell of their own accord (design 11.1) ---- */
 
-/* code 0: the event is durable and may be acknowledged; event is the stored one, borrowed for the call. Else nothing was
- * recorded. */
+/* code 0: the event is durable and may be acknowledged; event is the stored one, borrowed for the call. Else nothing
+ * was recorded. */
 typedef void engine_inbound_fn(void *user, enum err_code code, const struct err *err, const struct inbound *event,
                                bool duplicate);
 
