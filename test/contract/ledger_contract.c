@@ -458,6 +458,7 @@ static struct operation *full_operation(struct world *world)
     op->trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     op->distinct_from = "op_01ARZ3NDEKTSV4RRFFQ69G5FAV";
     op->provider_key = "pk";
+    op->approval = STR("{\"needed\":1}");
     op->not_before_ms = world->now_ms + 5;
     op->state = STATE_PLANNED, op->reason = REASON_SCHEDULED;
     op->wake_at_ms = op->not_before_ms;
@@ -476,6 +477,7 @@ static void every_field_is_kept(void **state)
     next.watch_next = 20, next.retain_until_ms = 21, next.http_status = 502, next.external_id = "ext";
     next.result = STR("{\"a\":\"\\u0000\"}"), next.error = STR("{\"message\":\"ü\"}"), next.result_bytes = 22;
     next.result_dropped = true, next.duplicate_seen = true, next.reason = REASON_PROVIDER_ERROR;
+    next.approval = STR("{\"needed\":2}"), next.ready_ms = 23;
     struct operation kept = next;
     next.delivered = next.orphaned = true; /* not a transition's to set */
     next.tool = "tampered", next.arguments = STR("{}"), next.created_ms = 1, next.key_version = 9; /* nor identity */

@@ -54,6 +54,40 @@ static void lists_page_and_filter(void **state)
     assert_int_equal(list(world, (struct ledger_list){.run = "run-2", .limit = 10})->count, 0);
 }
 
+/* What waits for people is found among any number of others, in both directions and by pages. */
+static void lists_what_waits_for_approval(void **state)
+{
+    struct world *world = *state;
+    struct operation *ops[12];
+    for (int i = 0; i < 12; i++) {
+        world->now_ms++;
+        ops[i] = make_operation(world, i % 2 ? "mail" : "refund", arena_printf(&world->arena, "k%d", i), i);
+        if (i % 3 == 0) {
+            ops[i]->state = STATE_PLANNED, ops[i]->reason = REASON_AWAITING_APPROVAL;
+            ops[i]->approval = STR("{\"needed\":1}"), ops[i]->wake_at_ms = world->now_ms + 1000;
+        }
+        admit(world, ops[i]);
+    }
+    struct ledger_list wanted = {.reason = REASON_AWAITING_APPROVAL, .limit = 3};
+    struct ledger_list *page = list(world, wanted);
+    assert_int_equal(page->count, 3);
+    assert_string_equal(page->ops[0]->id, ops[9]->id);
+    assert_string_equal(page->ops[0]->approval.p, "{\"needed\":1}");
+    wanted.before = page->next;
+    page = list(world, wanted);
+    assert_int_equal(page->count, 1);
+    assert_string_equal(page->ops[0]->id, ops[0]->id);
+    page = list(world, (struct ledger_list){.reason = REASON_AWAITING_APPROVAL, .oldest_first = true, .limit = 9});
+    assert_int_equal(page->count, 4);
+    assert_string_equal(page->ops[3]->id, ops[9]->id);
+    page = list(world, (struct ledger_list){.reason = REASON_AWAITING_APPROVAL, .tool = "mail", .limit = 9});
+    assert_int_equal(page->count, 2);
+    ops[9]->reason = REASON_DENIED;
+    move(world, ops[9], STATE_REJECTED);
+    page = list(world, (struct ledger_list){.reason = REASON_AWAITING_APPROVAL, .limit = 9});
+    assert_int_equal(page->count, 3);
+}
+
 static void lists_carry_payload_on_request(void **state)
 {
     struct world *world = *state;
@@ -331,6 +365,7 @@ static void stats_count(void **state)
 
 const struct CMUnitTest contract_records[] = {
     CONTRACT_TEST(lists_page_and_filter),
+    CONTRACT_TEST(lists_what_waits_for_approval),
     CONTRACT_TEST(lists_carry_payload_on_request),
     CONTRACT_TEST(events_come_in_order),
     CONTRACT_TEST(a_plain_beginning_is_told),

@@ -242,5 +242,6 @@ void assert_same_operation(const struct operation *a, const struct operation *b)
     SAME(attempts), SAME(lookups), SAME(tries), SAME(first_sent_ms), SAME(last_sent_ms), SAME(unknown_since_ms);
     SAME(updated_ms), SAME(completed_ms), SAME(retries), SAME(absent_count), SAME(watch_next), SAME(retain_until_ms);
     SAME(http_status), SAME(result_bytes), SAME(result_dropped), SAME(duplicate_seen), SAME(delivered), SAME(orphaned);
+    assert_true(str_equal(a->approval, b->approval) && !a->approval.p == !b->approval.p), SAME(ready_ms);
 #undef SAME
 }

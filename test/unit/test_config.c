@@ -215,13 +215,20 @@ static void test_tool_members(void **state)
                 "f:11:17: /tools/t/watch/1: durations must increase, this one is not longer than the one before\n");
     expect_tool(WEAK "    watch: [1m, x]\n",
                 "f:11:17: /tools/t/watch/1: expected a list of at most 8 durations (1m, 24h), found \"x\"\n");
+    expect_tool(WEAK "    approval: maybe\n",
+                "f:11:5: /tools/t/approval: expected none, required or a mapping, found \"maybe\"\n");
+    expect_tool(WEAK "    approval: {approvers: 11}\n",
+                "f:11:16: /tools/t/approval/approvers: expected a whole number from 1 to 10, found 11\n");
+    expect_tool(WEAK "    approval: {aprovers: 2}\n",
+                "f:11:16: /tools/t/approval/aprovers: unknown member, did you mean \"approvers\"?\n");
+    expect_tool(READ "    approval: required\n",
+                "f:10:5: /tools/t/approval: is for tools that change something, not for class read\n");
     expect_tool(
-        WEAK "    approval: {approvers: 2}\n",
-        "f:11:5: /tools/t/approval: expected none, found a mapping; approvals are not available in this version\n");
-    expect_tool(WEAK "    repeat: with_approval\n", "f:11:5: /tools/t/repeat: expected one of allowed, denied, found "
-                                                    "\"with_approval\"; approvals are not available in this version\n");
+        WEAK "    approval: {approvers: 2, mcp: elicit}\n",
+        "f:11:5: /tools/t/approval: warning: an MCP client's user is one person: the others of 2 approvers decide "
+        "elsewhere\n");
     expect_tool(WEAK "    repeat: never\n",
-                "f:11:5: /tools/t/repeat: expected one of allowed, denied, found \"never\"\n");
+                "f:11:5: /tools/t/repeat: expected one of allowed, with_approval, denied, found \"never\"\n");
     expect_tool(WEAK "    key: \"{a\"\n",
                 "f:11:5: /tools/t/key: column 1: \"{\" is not closed; write \"{{\" for a literal brace\n");
     expect_tool(
@@ -763,7 +770,7 @@ static void test_schema_refuses(void **state)
         "onced: 1\nproviders: {p: {base_url: x, no_effect: [99]}}\n",
         "onced: 1\ntools: {t: {class: read, provider: p}}\n",
         "onced: 1\ntools: {t: {class: write, provider: p, request: {path: /}}}\n",
-        "onced: 1\ntools: {t: {class: read, provider: p, request: {path: /}, repeat: with_approval}}\n",
+        "onced: 1\ntools: {t: {class: read, provider: p, request: {path: /}, approval: {when: 1}}}\n",
         "onced: 1\ntools: {t: {class: read, provider: p, request: {path: /, metod: GET}}}\n",
     };
     struct arena arena;
