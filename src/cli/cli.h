@@ -16,12 +16,14 @@ enum cli_exit {
 
 int cli_approve(int argc, char **argv);
 int cli_backup(int argc, char **argv);
+int cli_budgets(int argc, char **argv);
 int cli_call(int argc, char **argv);
 int cli_cancel(int argc, char **argv);
 int cli_chaos(int argc, char **argv);
 int cli_check(int argc, char **argv);
 int cli_completion(int argc, char **argv);
 int cli_deny(int argc, char **argv);
+int cli_entities(int argc, char **argv);
 int cli_eval(int argc, char **argv);
 int cli_fake_provider(int argc, char **argv);
 int cli_help(int argc, char **argv);

@@ -225,6 +225,33 @@ static void check_key(const struct checker *checker, const struct json *key, con
                      "a business key is made of arguments only, {$…} is not allowed here");
 }
 
+/* One template of each item of a list. */
+static void check_items(const struct checker *checker, const struct json *list, const char *pointer, const char *name)
+{
+    struct arena *arena = &checker->loader->loaded->arena;
+    for (uint32_t i = 0; list && list->type == JSON_ARRAY && i < list->count; i++)
+        check_key(checker, json_get(&list->items[i], name), arena_printf(arena, "%s/%u/%s", pointer, i, name));
+}
+
+static void check_claims(const struct checker *checker, const struct json *section, const char *pointer)
+{
+    struct arena *arena = &checker->loader->loaded->arena;
+    const struct json *window = json_get(section, "window"), *budgets = json_get(section, "budgets");
+    check_items(checker, json_get(section, "entities"), options_pointer(arena, pointer, STR("entities")), "id");
+    check_items(checker, budgets, options_pointer(arena, pointer, STR("budgets")), "key");
+    if (window && window->type == JSON_OBJECT)
+        check_key(checker, json_get(window, "key"),
+                  options_pointer(arena, options_pointer(arena, pointer, STR("window")), STR("key")));
+    for (uint32_t i = 0; budgets && budgets->type == JSON_ARRAY && i < budgets->count; i++) {
+        struct str amount = json_get_text(&budgets->items[i], "amount");
+        if (amount.p && json_pointer_valid(amount))
+            check_path(checker, amount, arena_printf(arena, "%s/budgets/%u/amount", pointer, i), true);
+    }
+    const struct json *sets = json_get(section, "sets");
+    if (sets && sets->type == JSON_OBJECT)
+        check_templates(checker, sets, options_pointer(arena, pointer, STR("sets")), 0);
+}
+
 void config_names_check(const struct loader *loader, const struct json *section, const char *pointer,
                         const struct tool *tool)
 {
@@ -247,6 +274,7 @@ void config_names_check(const struct loader *loader, const struct json *section,
     const struct json *arguments = lookup && lookup->type == JSON_OBJECT ? json_get(lookup, "arguments") : NULL;
     if (arguments && arguments->type != JSON_STRING) /* a text is a program */
         check_templates(&checker, arguments, options_pointer(arena, lookup_pointer, STR("arguments")), 0);
+    check_claims(&checker, section, pointer);
     const char *volatile_pointer = options_pointer(arena, pointer, STR("volatile"));
     for (size_t i = 0; i < tool->volatile_count; i++)
         check_path(&checker, str_of(tool->volatile_pointers[i]), arena_printf(arena, "%s/%zu", volatile_pointer, i),

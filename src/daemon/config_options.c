@@ -78,7 +78,7 @@ static const struct option jwt_options[] = {
      .text = "The same for entities: `order/*`."},
     {"leeway", OPTION_DURATION, .fallback = "60s", .max = 10 * MINUTE, .at = AT(config_jwt, issuer.leeway_ms),
      .text = "How far the clocks may differ when `exp` and `nbf` are judged."},
-    {"refresh", OPTION_DURATION, .fallback = "10m", .min = SECOND, .max = DAY, .at = AT(config_jwt, issuer.refresh_ms),
+    {"refresh", OPTION_DURATION, .fallback = "10m", .min = 100, .max = DAY, .at = AT(config_jwt, issuer.refresh_ms),
      .text =
          "The keys are read anew so often, and when a token names a key that is not among them (at most every 10 s). "
          "While they cannot be read, the last ones stay in force."},

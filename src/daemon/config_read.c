@@ -192,6 +192,7 @@ void options_expected(const struct option *option, struct buf *out)
     case OPTION_MESSAGES: buf_add_text(out, "a mapping of states to texts"); break;
     case OPTION_ANY: buf_add_text(out, "a value"); break;
     case OPTION_SECTION: buf_add_text(out, "a mapping"); break;
+    case OPTION_SECTIONS: buf_printf(out, "a list of at most %lld mappings", (long long)option->max); break;
     case OPTION_CHOICE_OR_SECTION:
         add_choices(option, out);
         buf_add_text(out, " or a mapping");
@@ -499,6 +500,7 @@ static bool has_form(const struct option *option, const struct json *value)
     case OPTION_DURATIONS:
     case OPTION_POINTERS:
     case OPTION_STATUSES:
+    case OPTION_SECTIONS:
     case OPTION_SECTION: break;
     }
     return false;
@@ -568,6 +570,12 @@ static void read_value(const struct options_reader *reader, const struct option 
         break;
     case OPTION_STATUSES: read_list(reader, option, value, pointer, is_status); break;
     case OPTION_SECTION: options_read(reader, option->section, value, pointer, place(target, option->at)); break;
+    case OPTION_SECTIONS:
+        fine = value->type == JSON_ARRAY && value->count <= option->max;
+        for (uint32_t i = 0; fine && i < value->count; i++)
+            options_read(reader, option->section, &value->items[i],
+                         arena_printf(reader->arena, "%s/%u", pointer, i), NULL);
+        break;
     case OPTION_CHOICE_OR_SECTION:
         if (value->type == JSON_OBJECT)
             options_read(reader, option->section, value, pointer, place(target, option->at));

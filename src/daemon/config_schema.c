@@ -278,6 +278,14 @@ static void write_value_schema(struct json_out *out, const struct option *option
     case OPTION_LIST: write_type(out, "array"); break;
     case OPTION_MESSAGES: write_messages(out); break;
     case OPTION_SECTION: write_section_body(out, option->section); break;
+    case OPTION_SECTIONS:
+        write_type(out, "array");
+        json_out_member_int(out, "maxItems", option->max);
+        json_out_name(out, "items");
+        json_out_object(out);
+        write_section_body(out, option->section);
+        json_out_end_object(out);
+        break;
     case OPTION_CHOICE_OR_SECTION:
         write_any_of_begin(out);
         json_out_object(out);
@@ -337,6 +345,7 @@ static void write_default(struct json_out *out, const struct option *option)
     case OPTION_MESSAGES:
     case OPTION_ANY:
     case OPTION_SECTION:
+    case OPTION_SECTIONS:
     case OPTION_CHOICE_OR_SECTION:
     case OPTION_MAP: break; /* lists and mappings: in words on the reference page */
     }

@@ -177,6 +177,10 @@ static void refused_words(struct buf *out, const struct engine_reply *reply)
 {
     const struct identity_error *why = reply->why;
     size_t count = why && why->refusal == REFUSAL_ARGUMENTS ? why->error_count : 0;
+    if (reply->err && reply->err->code == ERR_DENIED) {
+        buf_printf(out, "Nothing was run: %s.\nDo not try again with other arguments to get around it.", reply->err->text);
+        return;
+    }
     buf_add_text(out, "Nothing was run: the arguments are not valid.");
     for (size_t i = 0; i < count && i < ERRORS_SHOWN_MAX; i++) {
         const char *pointer = why->errors[i].pointer;
@@ -395,6 +399,8 @@ static struct not_run not_run_of(const struct engine_reply *reply)
 {
     switch (reply->kind) {
     case REPLY_REFUSED:
+        if (reply->err && reply->err->code == ERR_DENIED)
+            return (struct not_run){PROBLEM_FORBIDDEN, NEXT_DO_NOT_RETRY, "This was not done: it is not permitted."};
         return (struct not_run){PROBLEM_INVALID_ARGUMENTS, NEXT_FIX_ARGUMENTS,
                                 "This was not done: the details given are not valid."};
     case REPLY_CONFLICT:

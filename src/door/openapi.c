@@ -188,6 +188,17 @@ static const char incident_schema[] =
                                      ",\"acknowledged_by\":" TEXT_OR_NULL ","
                                      "\"acknowledged_at\":" TIME_OR_NULL "}}";
 
+static const char entity_schema[] =
+    "{\"type\":\"object\"," CLOSED
+    ",\"required\":[\"type\",\"id\",\"operation_id\",\"held_at\",\"waiting\",\"attributes\",\"override\"],"
+    "\"properties\":{\"type\":" TEXT ",\"id\":" TEXT ",\"operation_id\":" ID_OR_NULL ",\"held_at\":" TIME_OR_NULL
+    ",\"waiting\":" INT ",\"attributes\":{\"type\":\"object\"},\"override\":{\"type\":[\"object\",\"null\"]}}}";
+
+static const char budget_schema[] =
+    "{\"type\":\"object\"," CLOSED
+    ",\"required\":[\"budget\",\"principal\",\"key\",\"used\",\"limit\",\"per_ms\"],\"properties\":{\"budget\":" TEXT
+    ",\"principal\":" TEXT_OR_NULL ",\"key\":" TEXT_OR_NULL ",\"used\":" TEXT ",\"limit\":" TEXT ",\"per_ms\":" INT "}}";
+
 static const char run_schema[] =
     "{\"type\":\"object\"," CLOSED ",\"required\":[\"run_id\",\"operations\",\"next\",\"summary\",\"complete\","
     "\"safe_user_message\"],\"properties\":{\"run_id\":" TEXT
@@ -245,7 +256,9 @@ static const char problem_schema[] =
                                                  "\"properties\":{\"pointer\":" TEXT ",\"message\":" TEXT
                                                  ",\"keyword\":" TEXT_OR_NULL "}}},"
                                                  "\"differing\":{\"type\":\"array\",\"items\":" TEXT
-                                                 "},\"version\":" INT ",\"retry_after_ms\":" INT "}}";
+                                                 "},\"version\":" INT ",\"retry_after_ms\":" INT
+    ",\"entity\":{\"type\":\"object\",\"properties\":{\"type\":" TEXT ",\"id\":" TEXT "}},\"budget\":" TEXT
+    ",\"at\":" TIME_OR_NULL ",\"until\":" TIME_OR_NULL ",\"override\":{\"enum\":[\"with_reason\",\"denied\"]}}}";
 
 #define LIST_SCHEMA(name, item)                                                                                        \
     "{\"type\":\"object\"," CLOSED ",\"required\":[\"" name "\",\"next\"],\"properties\":{\"" name                     \
@@ -304,6 +317,17 @@ static const struct {
     {"AttemptList", HISTORY_SCHEMA("attempts", "Attempt")},
     {"Incident", incident_schema},
     {"IncidentList", LIST_SCHEMA("incidents", "Incident")},
+    {"Entity", entity_schema},
+    {"EntityList", LIST_SCHEMA("entities", "Entity")},
+    {"EntityRelease",
+     "{\"type\":\"object\"," CLOSED ",\"required\":[\"reason\"],\"properties\":{\"reason\":{\"type\":\"string\","
+     "\"minLength\":1},\"operation_id\":" ID_OR_NULL "}}"},
+    {"ReleasedEntity", "{\"type\":\"object\"," CLOSED ",\"required\":[\"type\",\"id\",\"operation_id\",\"released_by\","
+                       "\"reason\"],\"properties\":{\"type\":" TEXT ",\"id\":" TEXT ",\"operation_id\":" ID
+                       ",\"released_by\":" TEXT ",\"reason\":" TEXT "}}"},
+    {"Budget", budget_schema},
+    {"BudgetList",
+     "{\"type\":\"object\"," CLOSED ",\"required\":[\"budgets\"],\"properties\":{\"budgets\":" LIST_OF("Budget") "}}"},
     {"Run", run_schema},
     {"Tool", tool_schema},
     {"ToolList",

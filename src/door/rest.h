@@ -99,6 +99,9 @@ void rest_deny(struct exchange *exchange);
 void rest_run(struct exchange *exchange);
 void rest_incidents(struct exchange *exchange);
 void rest_acknowledge(struct exchange *exchange);
+void rest_entities(struct exchange *exchange); /* rest_entities.c */
+void rest_entity_release(struct exchange *exchange);
+void rest_budgets(struct exchange *exchange);
 void rest_tools(struct exchange *exchange);
 void rest_tool_by_name(struct exchange *exchange);
 void rest_tokens(struct exchange *exchange);

@@ -32,10 +32,18 @@ static const struct route_parameter incident_query[] = {
     {"cursor", CURSOR, "Where to go on."},
     {NULL, NULL, NULL}};
 
+static const struct route_parameter entity_query[] = {
+    {"type", TEXT, "Only this type."},
+    {"all", "{\"type\":\"boolean\",\"default\":false}", "Also those that nobody holds."},
+    {"limit", LIMIT, "Entities per page."},
+    {"cursor", CURSOR, "Where to go on."},
+    {NULL, NULL, NULL}};
+
 const struct route rest_routes[] = {
     {METHOD_POST, "/v1/calls", MAY_CALL, rest_call, "call", "Calls a tool, at most once per intent.", NULL, "Call",
      false, "CallAnswer", "200 201 202",
-     "key_missing key_invalid no_such_tool in_doubt result_not_shared result_expired repeat_refused key_reused "
+     "key_missing key_invalid no_such_tool in_doubt entity_busy guard window budget result_not_shared result_expired "
+     "repeat_refused key_reused "
      "invalid_arguments"},
     {METHOD_GET, "/v1/operations", MAY_READ, rest_operations, "listOperations", "Lists operations, newest first.",
      list_query, NULL, false, "OperationList", "200", ""},
@@ -77,6 +85,13 @@ const struct route rest_routes[] = {
     {METHOD_POST, "/v1/incidents/{id}/acknowledge", MAY_OPERATE, rest_acknowledge, "acknowledgeIncident",
      "Somebody has taken note; repeated: the first acknowledgement.", NULL, NULL, false, "Incident", "200",
      "not_found"},
+    {METHOD_GET, "/v1/entities", MAY_OPERATE, rest_entities, "listEntities",
+     "What operations hold for themselves, by type and id.", entity_query, NULL, false, "EntityList", "200", ""},
+    {METHOD_POST, "/v1/entities/{type}/{id}/release", MAY_OPERATE, rest_entity_release, "releaseEntity",
+     "Takes an entity from the operation that holds it, with a reason, and lets the next one in.", NULL,
+     "EntityRelease", false, "ReleasedEntity", "200", "not_found stale_version"},
+    {METHOD_GET, "/v1/budgets", MAY_OPERATE, rest_budgets, "listBudgets", "How much of each budget is used.", NULL,
+     NULL, false, "BudgetList", "200", ""},
     {METHOD_GET, "/v1/tokens", MAY_ADMIN, rest_tokens, "listTokens",
      "The tokens of this tenant, without their secrets.", NULL, NULL, false, "TokenList", "200", ""},
     {METHOD_POST, "/v1/tokens", MAY_ADMIN, rest_token_add, "addToken",

@@ -180,6 +180,11 @@ void engine_plan(struct engine *engine, int64_t at_ms)
     engine_reschedule(engine);
 }
 
+void engine_due(struct engine *engine, int64_t at_ms)
+{
+    engine_plan(engine, at_ms);
+}
+
 /* ---- due rows and recovery ---- */
 
 struct claim {

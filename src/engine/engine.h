@@ -44,6 +44,9 @@ struct adapter *engine_adapter(struct engine *engine);
 bool engine_recovered(struct engine *engine); /* everything left by former owners has been taken over */
 bool engine_stopping(struct engine *engine);
 
+/* The ledger was changed past the engine so that an operation is due at that time; 0 = none. */
+void engine_due(struct engine *engine, int64_t at_ms);
+
 void engine_tick(struct engine *engine);
 int64_t engine_next_tick_ms(struct engine *engine); /* wall clock; 0 = nothing planned */
 /* Told whenever engine_next_tick_ms() may have become earlier. */
@@ -166,11 +169,33 @@ typedef void engine_inbound_fn(void *user, enum err_code code, const struct err 
  * type, created_ms or 0, outcome, match, value, external_id, result, body); copied. The reply may come at once. */
 void engine_inbound(struct engine *engine, const struct inbound *event, engine_inbound_fn *reply, void *user);
 
+/* ---- undoing (design 10.1) ---- */
+
+struct engine_compensation {
+    const char *tenant; /* NULL = any */
+    const char *operation;
+    int64_t rev; /* version that was looked at; 0 = not given */
+    const char *playbook;
+    const char *actor;  /* who asks: the principal of the compensation */
+    const char *reason; /* may be NULL */
+    const char *trace;  /* traceparent, may be NULL */
+    bool own_only;      /* the actor may have undone only what it called itself */
+    bool dry_run;
+    const struct scope *scope; /* what the actor may use; NULL = not limited */
+};
+
+/* Runs a playbook of an operation's tool. Reply: REPLY_OPERATION with the compensation, as it was admitted or
+ * (`replayed`) as it is already, never waiting for its end; REPLY_PLAN; REPLY_IMPOSSIBLE with the operation that is not
+ * undone, and why (ERR_DENIED: this actor may not); STALE, NOT_FOUND, EXPIRED, POLICY, UNAVAILABLE. Borrowed until the
+ * reply. */
+void engine_compensate(struct engine *engine, const struct engine_compensation *compensation, engine_reply_fn *reply,
+                       void *user);
+
 /* ---- figures ---- */
 
 struct engine_stats {
     size_t flights, waiters;
-    int64_t calls, admitted, joined, replayed, conflicts, held, refused, policy, attempts, lookups, reads, unavailable;
+    int64_t calls, admitted, joined, replayed, conflicts, held, refused, policy, compensations, attempts, lookups, reads, unavailable;
     int64_t inbound, inbound_duplicates; /* events recorded, further deliveries */
 };
 struct engine_stats engine_stats(const struct engine *engine);

@@ -98,6 +98,8 @@ static bool shows_effect(const struct look *l)
     case STEP_RESOLVE: return l->in->happened;
     case STEP_DISPATCH:
     case STEP_HOLD:
+    case STEP_AWAIT_ENTITY:
+    case STEP_REFUSE:
     case STEP_LOOKUP_BEGIN:
     case STEP_WAKE:
     case STEP_OWNER_GONE:

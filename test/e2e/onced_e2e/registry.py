@@ -76,8 +76,9 @@ def refund(**more):
     return write("refunds", {"payment_id": TEXT, "amount_cents": INTEGER, "note?": TEXT}, **more)
 
 
-def file(url, tools, providers=None, server=None):
+def file(url, tools, providers=None, server=None, **more):
     return {
+        **more,
         "onced": 1,
         "server": {"listen": "127.0.0.1:0", "auth": "none", "stop_timeout": "3s", "log": "debug", **(server or {})},
         "ledger": {"path": "onced.db"},
