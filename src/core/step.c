@@ -1239,8 +1239,6 @@ static void inbound_success(struct ctx *c)
     case STATE_COMPLETED_SUCCESS:
         if (op->external_id && finding->external_id && !text_equal(op->external_id, finding->external_id))
             incident(c, INCIDENT_DUPLICATE_EFFECT, "an event of the provider names another external id");
-        else if (!op->external_id)
-            op->external_id = finding->external_id;
         keep_event(c);
         break;
     case STATE_DISPATCHED:

@@ -76,7 +76,22 @@ static void start_engine(struct world *world)
     world_run(world);
 }
 
-void world_init(struct world *world, const struct tool *const *tools, size_t count)
+static struct ledger *open_ledger(struct world *world, const char *path)
+{
+    struct err err = {0};
+    struct ledger *ledger = NULL;
+    struct ledger_sqlite_options options = {.path = path};
+    if (!path)
+        return ledger_memory_new(&world->env);
+    if (ledger_sqlite_open(&options, &world->env, &ledger, &err)) {
+        fprintf(stderr, "%s\n", err.text);
+        abort();
+    }
+    return ledger;
+}
+
+void world_init_with(struct world *world, const struct tool *const *tools, size_t count,
+                     const struct inbox_source *sources, size_t source_count, const char *path)
 {
     struct err err = {0};
     memset(world, 0, sizeof *world);
@@ -84,12 +99,19 @@ void world_init(struct world *world, const struct tool *const *tools, size_t cou
     world->now_ms = 1800000000000;
     world->seed = 42;
     world->adapter.ops = &ops;
-    world->ledger = ledger_memory_new(&world->env);
+    world->ledger = open_ledger(world, path);
+    world->threaded = path != NULL;
     if (registry_new(tools, count, NULL, 0, "policy", NULL, NULL, &world->registry, &err)) {
         fprintf(stderr, "%s\n", err.text);
         abort();
     }
+    registry_listen(world->registry, sources, source_count);
     start_engine(world);
+}
+
+void world_init(struct world *world, const struct tool *const *tools, size_t count)
+{
+    world_init_with(world, tools, count, NULL, 0, NULL);
 }
 
 static void stopped(void *user)
@@ -118,9 +140,21 @@ void world_release(struct world *world)
         abort();
 }
 
+/* Whatever was submitted to the ledger's thread is done. */
+static void wait_for_ledger(struct world *world)
+{
+    struct arena arena;
+    arena_init(&arena);
+    struct ledger_request last = {.command = LEDGER_INBOX_COUNTS, .arena = &arena};
+    ledger_call(world->ledger, &last);
+    arena_release(&arena);
+}
+
 void world_run(struct world *world)
 {
-    for (int i = 0; i < 50; i++) {
+    for (int i = 0; i < (world->threaded ? 16 : 50); i++) {
+        if (world->threaded)
+            wait_for_ledger(world);
         ledger_poll(world->ledger);
         int64_t next = engine_next_tick_ms(world->engine);
         if (next && next <= world->now_ms)

@@ -31,6 +31,7 @@ struct world {
     bool unbuildable; /* check() refuses */
     struct engine *dead[8];
     size_t dead_count;
+    bool threaded; /* the ledger is SQLite's: it works on a thread of its own */
 };
 
 /* What a call was answered. Texts are copies. */
@@ -45,6 +46,9 @@ struct world_reply {
 };
 
 void world_init(struct world *world, const struct tool *const *tools, size_t count);
+/* The same with sources of inbound events, and, unless path is NULL, with an SQLite ledger there. */
+void world_init_with(struct world *world, const struct tool *const *tools, size_t count,
+                     const struct inbox_source *sources, size_t source_count, const char *path);
 void world_release(struct world *world);
 /* Runs ledger and timers until nothing moves. */
 void world_run(struct world *world);
