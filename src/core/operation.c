@@ -64,6 +64,12 @@ bool operation_id_valid(const char *text)
     return text && strncmp(text, "op_", 3) == 0 && ulid_valid(text + 3);
 }
 
+bool operation_executor_holds(const struct operation *operation)
+{
+    return operation->owner &&
+           strncmp(operation->owner, OPERATION_EXECUTOR_PREFIX, strlen(OPERATION_EXECUTOR_PREFIX)) == 0;
+}
+
 struct operation *operation_copy(struct arena *arena, const struct operation *operation)
 {
     struct operation *copy = arena_alloc(arena, sizeof *copy);
@@ -73,6 +79,7 @@ struct operation *operation_copy(struct arena *arena, const struct operation *op
         &copy->workflow,    &copy->run,           &copy->step,      &copy->session,      &copy->call,
         &copy->trace,       &copy->repeat_of,     &copy->previous,  &copy->provider_key, &copy->owner,
         &copy->external_id, &copy->distinct_from, &copy->compensates, &copy->playbook,    &copy->compensation,
+        &copy->escalation,
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         *texts[i] = arena_copy_text(arena, *texts[i]);

@@ -49,6 +49,7 @@ struct operation {
     const char *trace;                                  /* traceparent, NULL when not given */
     const char *repeat_of, *distinct_from, *previous;   /* operation ids or NULL */
     const char *compensates, *playbook; /* operation that this one undoes, and by which playbook (design 10.1); or NULL */
+    const char *escalation; /* of a compensation: what the operator is told when it fails for good; or NULL */
     const char *provider_key;                           /* opaque, the same on every attempt */
     struct str arguments; /* effective arguments (JSON text as sent, volatile fields included); absent when dropped */
     int64_t created_ms, not_before_ms; /* not_before 0: at once */
@@ -85,6 +86,11 @@ struct operation {
     bool delivered; /* a final answer reached a caller */
     bool orphaned;  /* every caller that waited left before the result was delivered */
 };
+
+/* Owners of guard mode's leases: "guard:" and what tells one executor from another. An application holds them, not one
+ * of our processes: that a process ended says nothing about them, only that their time has come (design 11.2). */
+#define OPERATION_EXECUTOR_PREFIX "guard:"
+bool operation_executor_holds(const struct operation *operation);
 
 /* Deep copy into arena. */
 struct operation *operation_copy(struct arena *arena, const struct operation *operation);

@@ -1,5 +1,7 @@
 #include "core/playbook.h"
 
+#define JSON_TEXT_MAX (1024 * 1024) /* of one text that places are put into */
+
 const struct playbook *playbook_find(const struct tool *tool, const char *name)
 {
     for (size_t i = 0; i < tool->playbook_count; i++)
@@ -44,6 +46,83 @@ const struct json *playbook_input(struct arena *arena, const struct operation *o
     json_set(arena, input, STR("tool"), json_string(str_of(op->tool)));
     json_set(arena, input, STR("run_id"), text_or_null(op->run));
     return input;
+}
+
+/* ---- arguments from a form ---- */
+
+/* Ours win: an argument that is called "$result" is no place of ours. */
+static struct json *places(struct arena *arena, const struct operation *op)
+{
+    const struct json *input = playbook_input(arena, op), *arguments = json_get(input, "arguments");
+    struct json *values = json_object(arena);
+    for (uint32_t i = 0; arguments->type == JSON_OBJECT && i < arguments->count; i++)
+        json_set(arena, values, arguments->members[i].name, arguments->members[i].value);
+    json_set(arena, values, STR("$external_id"), *json_get(input, "external_id"));
+    json_set(arena, values, STR("$operation"), *json_get(input, "operation_id"));
+    json_set(arena, values, STR("$run"), *json_get(input, "run_id"));
+    json_set(arena, values, STR("$result"), *json_get(input, "result"));
+    return values;
+}
+
+static enum err_code fill_text(struct arena *arena, struct str text, const struct json *values, struct json *out,
+                               struct err *err)
+{
+    struct template *template;
+    struct buf filled;
+    bool single;
+    enum err_code code = template_new(arena_copy_str(arena, text), &template, err);
+    if (code)
+        return code;
+    buf_init(&filled, JSON_TEXT_MAX);
+    const struct json *value = template_single(template, values, &single);
+    if (single && value && value->type != JSON_NULL) {
+        *out = *value;
+    } else {
+        code = template_fill(template, values, TEMPLATE_PLAIN, &filled, err);
+        if (!code && filled.over)
+            code = err_set(err, ERR_LIMIT, "is longer than %d bytes", JSON_TEXT_MAX);
+        if (!code)
+            *out = json_string(arena_str(arena, buf_str(&filled)));
+    }
+    buf_release(&filled);
+    template_free(template);
+    return code;
+}
+
+/* As deep as the registry file may be, which json_parse has limited. */
+static enum err_code fill(struct arena *arena, const struct json *form, const struct json *values, struct json *out,
+                          struct err *err)
+{
+    struct json item;
+    if (form->type == JSON_STRING)
+        return fill_text(arena, form->text, values, out, err);
+    *out = *form;
+    if (form->type == JSON_ARRAY)
+        *out = *json_array(arena);
+    if (form->type == JSON_OBJECT)
+        *out = *json_object(arena);
+    for (uint32_t i = 0; form->type == JSON_ARRAY && i < form->count; i++) {
+        if (fill(arena, &form->items[i], values, &item, err))
+            return err_prefix(err, "%u: ", i), err->code;
+        json_append(arena, out, item);
+    }
+    for (uint32_t i = 0; form->type == JSON_OBJECT && i < form->count; i++) {
+        const struct json_member *member = &form->members[i];
+        if (fill(arena, &member->value, values, &item, err))
+            return err_prefix(err, "%.*s: ", STR_ARG(member->name)), err->code;
+        json_set(arena, out, member->name, item);
+    }
+    return ERR_NONE;
+}
+
+enum err_code playbook_fill(struct arena *arena, const struct json *form, const struct operation *op, struct json **out,
+                            struct err *err)
+{
+    struct json *filled = json_object(arena);
+    enum err_code code = fill(arena, form, places(arena, op), filled, err);
+    if (!code)
+        *out = filled;
+    return code;
 }
 
 bool playbook_settles(enum state from, const struct operation *to)

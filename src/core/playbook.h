@@ -18,14 +18,15 @@
 
 /* Part of struct tool; immutable. */
 struct playbook {
-    const char *name;      /* unique in its tool */
-    const char *tool;      /* the compensating one */
-    const char *title;     /* what it does, for people and models; NULL = not said */
-    const void *arguments; /* the engine's (jq over playbook_input), owned by the registry … */
-    const void *when;      /* … like the precondition; NULL = none */
-    bool needs_approval;   /* also where the compensating tool itself does not ask for one */
-    bool proposed;         /* named in incidents of a duplicate effect */
-    const char *escalate;  /* what the operator is told when it fails for good; NULL = nothing */
+    const char *name;        /* unique in its tool */
+    const char *tool;        /* the compensating one */
+    const char *title;       /* what it does, for people and models; NULL = not said */
+    const struct json *form; /* arguments with places in their texts (playbook_fill), or … */
+    const void *arguments;   /* … the engine's (jq over playbook_input), owned by the registry, … */
+    const void *when;        /* … like the precondition; NULL = none */
+    bool needs_approval;     /* also where the compensating tool itself does not ask for one */
+    bool proposed;           /* named in incidents of a duplicate effect */
+    const char *escalate;    /* what the operator is told when it fails for good; NULL = nothing */
 };
 
 /* NULL when the tool has none of that name. */
@@ -39,6 +40,12 @@ const char *playbook_key(struct arena *arena, const char *operation, const char 
 /* What arguments and precondition see: {"arguments", "result", "external_id", "operation_id", "tool", "run_id"}; what
  * is not there is null. */
 const struct json *playbook_input(struct arena *arena, const struct operation *op);
+
+/* form with its places filled: {name} and {a.b} from the original's arguments, {$external_id}, {$operation}, {$run} and
+ * {$result.a.b}. A text that is nothing but one place takes the value as it is, whatever its type. ERR_INVALID names
+ * the place that is missing. */
+enum err_code playbook_fill(struct arena *arena, const struct json *form, const struct operation *op, struct json **out,
+                            struct err *err);
 
 /* Whether a move of a compensation settles what becomes of the operation that it undoes. */
 bool playbook_settles(enum state from, const struct operation *to);

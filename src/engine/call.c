@@ -156,6 +156,11 @@ static void begin(struct flight *flight, struct waiter *waiter)
     flight->owned = flight->op.owner != NULL;
     flight_register(flight);
     engine->stats.admitted++;
+    if (flight->request.admit.undoes) {
+        const struct ledger_transition *undone = flight->request.admit.undoes;
+        engine->stats.compensations++;
+        engine_undone(engine, undone->op, undone->events, undone->event_count);
+    }
     replay_forget(&engine->replay, &flight->op.key_hash); /* a new version of the key */
     log_transitions(engine, &flight->op, &flight->request.admit.event, 1);
     waiter->opened = true;
@@ -255,7 +260,10 @@ static void admitted(struct ledger_request *request)
     engine_request_ended(engine);
     waiter->admitting = NULL;
     if (request->code) {
-        tell_unavailable(waiter, flight, &request->err);
+        if (request->code == ERR_STALE) /* what it undoes has moved */
+            tell(waiter, flight, REPLY_STALE, &request->err);
+        else
+            tell_unavailable(waiter, flight, &request->err);
         flight_free(flight);
         return;
     }
@@ -457,7 +465,8 @@ static void own_call_texts(struct flight *flight)
     struct arena *arena = &flight->arena;
     struct operation *op = &flight->op;
     const char **texts[] = {&op->tenant,  &op->principal, &op->key,   &op->workflow,  &op->run,          &op->step,
-                            &op->session, &op->call,      &op->trace, &op->repeat_of, &op->distinct_from};
+                            &op->session, &op->call,      &op->trace, &op->repeat_of, &op->distinct_from, &op->compensates,
+                            &op->playbook};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         *texts[i] = arena_copy_text(arena, *texts[i]);
     op->tool = flight->tool->name;
@@ -519,6 +528,7 @@ static void submit_admission(struct flight *flight, const struct engine_call *re
         .reason = op->reason,
         .actor = op->principal,
         .attempt = op->tries,
+        .note = flight->undoes,
     };
     if (admit->admission.claims)
         complete_claims(flight);
@@ -560,10 +570,12 @@ static enum err_code check_scope(struct flight *flight, const struct scope *scop
     return scope_check(arena, scope, flight->tool->name, entities, count, err);
 }
 
-struct waiter *engine_admit(struct engine *engine, const struct engine_call *request, const char *new_version_of,
-                            const struct operation *old, engine_reply_fn *reply, void *user)
+struct waiter *engine_admit(struct engine *engine, const struct engine_call *request, const struct admit_as *as,
+                            engine_reply_fn *reply, void *user)
 {
+    static const struct admit_as plain;
     struct err err = {0};
+    as = as ? as : &plain;
     engine->stats.calls++;
     if (overloaded(engine, &err)) {
         reply_error(engine, reply, user, REPLY_UNAVAILABLE, &err);
@@ -596,17 +608,17 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
         refuse(flight, reply, user, &why, &err);
         return NULL;
     }
-    if (!old && replay_from_memory(flight, request, reply, user))
+    if (!as->old && replay_from_memory(flight, request, reply, user))
         return NULL;
     if (!request_can_be_built(flight, &err)) {
         why.refusal = REFUSAL_ARGUMENTS;
         refuse(flight, reply, user, &why, &err);
         return NULL;
     }
-    if (old) { /* the key is the old operation's own, whatever it came from */
-        op->key_source = old->key_source;
+    if (as->old) { /* the key is the old operation's own, whatever it came from */
+        op->key_source = as->old->key_source;
         admit->admission.share_with_tenant = true;
-        admit->admission.new_version_of = arena_copy_text(&flight->arena, new_version_of);
+        admit->admission.new_version_of = arena_copy_text(&flight->arena, as->new_version_of);
     }
     if (!tool_is_write(tool) && !tool->audit && !request->dry_run) {
         struct waiter *waiter = reads_call(engine->reads, request, tool, op, flight->arguments, reply, user);
@@ -619,7 +631,12 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
         refuse(flight, reply, user, &why, &err);
         return NULL;
     }
-    flight->asks_approval = approval_wanted(flight);
+    if (as->undone && flight_undo(flight, as, &err)) {
+        why.refusal = REFUSAL_NONE;
+        refuse(flight, reply, user, &why, &err);
+        return NULL;
+    }
+    flight->asks_approval = approval_wanted(flight) || (as->playbook && as->playbook->needs_approval);
     op->created_ms = op->updated_ms = engine_now(engine);
     op->rev = 1;
     if (request->dry_run)
@@ -633,7 +650,7 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
 
 struct waiter *engine_call(struct engine *engine, const struct engine_call *request, engine_reply_fn *reply, void *user)
 {
-    return engine_admit(engine, request, NULL, NULL, reply, user);
+    return engine_admit(engine, request, NULL, reply, user);
 }
 
 /* ---- waiting for a known operation ---- */

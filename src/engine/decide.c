@@ -43,6 +43,14 @@ static void open_next_version(struct decision *decision, const struct operation 
     struct engine *engine = decision->engine;
     struct json *arguments;
     struct err err = {0};
+    if (op->compensates) { /* what it undoes moves with it */
+        const char *note = decision->what.note ? decision->what.note : "";
+        engine_compensate_again(engine, op,
+                                arena_printf(&decision->arena, "tried again by %s%s%s", decision->what.actor,
+                                             note[0] ? ": " : "", note),
+                                decision->reply, decision->user);
+        return;
+    }
     if (!op->arguments.p || json_parse(&decision->arena, op->arguments, &json_limits_default, &arguments, &err)) {
         err_set(&err, ERR_CONFLICT, "the arguments of %s are no longer kept", op->id);
         answer(decision, REPLY_IMPOSSIBLE, op, &err);
@@ -66,7 +74,8 @@ static void open_next_version(struct decision *decision, const struct operation 
                 .repeat_of = op->repeat_of,
             },
     };
-    engine_admit(engine, &call, op->id, op, decision->reply, decision->user);
+    const struct admit_as as = {.new_version_of = op->id, .old = op};
+    engine_admit(engine, &call, &as, decision->reply, decision->user);
 }
 
 static struct step_input input_of(const struct decision *decision)

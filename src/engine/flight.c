@@ -185,6 +185,12 @@ static const char *holder(const struct flight *flight, enum step_kind kind)
     return kind == STEP_EVIDENCE || kind == STEP_INBOUND ? flight->durable.owner : NULL;
 }
 
+static void new_incident_id(struct engine *engine, char id[OPERATION_ID_SIZE])
+{
+    memcpy(id, "in_", 3);
+    ulid_next(&engine->ids, id + 3);
+}
+
 static void prepare_change(struct flight *flight, enum step_kind kind, const struct step_effects *effects)
 {
     struct engine *engine = flight->engine;
@@ -203,10 +209,7 @@ static void prepare_change(struct flight *flight, enum step_kind kind, const str
     }
     for (size_t i = 0; i < effects->incident_count; i++) {
         struct incident *incident = &change->incidents[change->incident_count++];
-        char ulid[ULID_CHARS + 1];
-        ulid_next(&engine->ids, ulid);
-        memcpy(incident->id, "in_", 3);
-        memcpy(incident->id + 3, ulid, sizeof ulid);
+        new_incident_id(engine, incident->id);
         incident->tenant = flight->op.tenant;
         incident->operation = flight->op.id;
         incident->kind = effects->incidents[i].kind;
@@ -215,6 +218,8 @@ static void prepare_change(struct flight *flight, enum step_kind kind, const str
     }
     for (size_t i = 0; i < flight->row_count; i++)
         change->attempts[change->attempt_count++] = flight->rows[i];
+    if (flight->op.compensates)
+        new_incident_id(engine, change->incident_id);
 }
 
 /* A result over the tool's limit is delivered once and kept as its size only (design 12). */
@@ -290,6 +295,8 @@ static void after_commit(struct flight *flight)
     replay_forget(&flight->engine->replay, &flight->op.key_hash);
     log_transitions(flight->engine, &flight->op, change->events, change->event_count);
     log_incidents(change);
+    if (change->undone)
+        engine_undone(flight->engine, change->undone->op, change->undone->events, change->undone->event_count);
     decided(flight, REPLY_OPERATION, &none);
     engine_plan(flight->engine, change->wake_ms);
     if (named)

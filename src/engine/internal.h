@@ -3,6 +3,7 @@
 #define ENGINE_INTERNAL_H
 
 #include "base/map.h"
+#include "core/playbook.h"
 #include "core/step.h"
 #include "engine/engine.h"
 #include "engine/gate.h"
@@ -92,6 +93,7 @@ struct flight {
     struct attempt rows[LEDGER_CHANGE_ATTEMPTS_MAX]; /* to be written with the next commit */
     size_t row_count;
     unsigned looks;               /* admission: at its entities (claims.c) */
+    const char *undoes;           /* admission: what it undoes, in words; NULL = nothing (compensate.c) */
     bool asks_approval;           /* admission: people are to be asked first (design 8) */
     struct adapter_origin origin; /* of the caller that opened it; gone after a restart */
     struct str progress;          /* of a look-up over pages */
@@ -151,9 +153,26 @@ void engine_check_stopped(struct engine *engine);
 void reply_error(struct engine *engine, engine_reply_fn *reply, void *user, enum reply_kind kind,
                  const struct err *err);
 
-/* call.c: new_version_of and old are set for an operator's retry of a closed operation. */
-struct waiter *engine_admit(struct engine *engine, const struct engine_call *request, const char *new_version_of,
-                            const struct operation *old, engine_reply_fn *reply, void *user);
+/* call.c */
+struct admit_as {               /* more than a caller's call */
+    const char *new_version_of; /* an operator's retry of a closed operation … */
+    const struct operation *old;
+    const struct operation *undone; /* a compensation of this operation, as it was seen, … */
+    const struct playbook *playbook;
+    const char *reason;
+};
+/* as may be NULL. A compensation whose original has moved since is answered with REPLY_STALE. */
+struct waiter *engine_admit(struct engine *engine, const struct engine_call *request, const struct admit_as *as,
+                            engine_reply_fn *reply, void *user);
+
+/* compensate.c */
+/* The original's move goes with the admission. ERR_CONFLICT: it can not be undone. */
+enum err_code flight_undo(struct flight *flight, const struct admit_as *as, struct err *err);
+/* The ledger has moved it on account of another operation. */
+void engine_undone(struct engine *engine, const struct operation *op, const struct event *events, size_t count);
+/* An operator's retry of a compensation that failed for good: the next version of its key. */
+void engine_compensate_again(struct engine *engine, const struct operation *failed, const char *reason,
+                             engine_reply_fn *reply, void *user);
 
 /* wait.c */
 struct waiter *waiter_new(struct engine *engine, engine_reply_fn *reply, void *user, int64_t wait_ms);

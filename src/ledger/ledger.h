@@ -86,10 +86,9 @@ struct ledger_transition {
     const char *inbound; /* id of the waiting inbound event that this change applies, or NULL; it becomes applied to op
                             in the same transaction. No longer waiting: ERR_STALE, nothing is changed */
     int64_t wake_ms; /* out: earliest wake_at that it set for others (who waited for its entities); 0 = none */
-    /* of a compensation: with its end, what it undoes is moved, too (core/playbook.h). in: id and text of the incident
-     * for when that still stands; out: the operation that was moved, NULL = none was */
+    /* of a compensation: with its end, what it undoes is moved, too (core/playbook.h). in: an id for the incident that
+     * this may raise; out: the operation that was moved, NULL = none was */
     char incident_id[OPERATION_ID_SIZE];
-    const char *escalation;
     const struct ledger_undone *undone;
 };
 

@@ -337,7 +337,7 @@ static struct operation with_life(const struct operation *row, const struct oper
     op.distinct_from = row->distinct_from, op.previous = row->previous, op.provider_key = row->provider_key;
     op.arguments = row->arguments, op.created_ms = row->created_ms, op.not_before_ms = row->not_before_ms;
     op.claims = row->claims;
-    op.compensates = row->compensates, op.playbook = row->playbook;
+    op.compensates = row->compensates, op.playbook = row->playbook, op.escalation = row->escalation;
     op.delivered = row->delivered, op.orphaned = orphaned;
     return op;
 }

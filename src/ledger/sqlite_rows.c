@@ -181,6 +181,7 @@ struct admitted bind_operation(struct store *store, sqlite3_stmt *statement, int
     put_str(&to, op->claims);
     put_text(&to, op->compensates);
     put_text(&to, op->playbook);
+    put_text(&to, op->escalation);
     put_text(&to, op->compensation);
     if (plain.event) {
         put_name(&to, NAME_STATE, (int)op->state);
@@ -467,6 +468,7 @@ enum err_code row_operation(struct store *store, sqlite3_stmt *row, struct arena
     op->claims = take_str(&from);
     op->compensates = take_text(&from);
     op->playbook = take_text(&from);
+    op->escalation = take_text(&from);
     op->compensation = take_text(&from);
     if (payload) {
         op->arguments = take_str(&from);

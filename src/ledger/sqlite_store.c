@@ -75,8 +75,8 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
         "distinct_from, previous, provider_key, created_ms, not_before_ms, may_have_applied, attempts, lookups, tries, "
         "first_sent_ms, last_sent_ms, unknown_since_ms, updated_ms, completed_ms, retries, absent_count, watch_next, "
         "retain_until_ms, http_status, external_id, result_bytes, result_dropped, duplicate_seen, approval, ready_ms, "
-        "claims, compensates, playbook, compensation, admitted_state, admitted_reason, first_attempt, arguments, result, "
-        "error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+        "claims, compensates, playbook, escalation, compensation, admitted_state, admitted_reason, first_attempt, arguments, result, "
+        "error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, ?, ?)",

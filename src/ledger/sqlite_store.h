@@ -241,7 +241,7 @@ enum err_code store_names_load(struct store *store, bool may_add, struct err *er
     "workflow, step, session, call, trace, repeat_of, distinct_from, previous, provider_key, created_ms, "             \
     "not_before_ms, may_have_applied, attempts, lookups, tries, first_sent_ms, last_sent_ms, unknown_since_ms, "       \
     "updated_ms, completed_ms, retries, absent_count, watch_next, retain_until_ms, http_status, external_id, "         \
-    "result_bytes, result_dropped, duplicate_seen, approval, ready_ms, claims, compensates, playbook, "             \
+    "result_bytes, result_dropped, duplicate_seen, approval, ready_ms, claims, compensates, playbook, escalation, "             \
     "compensation"
 #define OPERATION_PAYLOAD ", arguments, result, error"
 #define EVENT_COLUMNS     "at_ms, cause, from_state, to_state, reason, attempt, actor, note"

@@ -30,6 +30,7 @@ static struct operation *make_compensation(struct world *world, const struct ope
     op->key_source = KEY_SOURCE_BUSINESS;
     op->compensates = arena_copy_text(&world->arena, original->id);
     op->playbook = "refund";
+    op->escalation = "call the customer";
     set_key(op);
     return op;
 }
@@ -67,7 +68,6 @@ static const struct ledger_undone *ends(struct world *world, struct operation *b
     struct ledger_request *request = make_transition(world, by, to);
     ulid_next(&world->ids, request->transition.incident_id + 3);
     memcpy(request->transition.incident_id, "in_", 3);
-    request->transition.escalation = "call the customer";
     assert_int_equal(call(world, request), 0);
     return request->transition.undone;
 }
@@ -197,7 +197,11 @@ static void its_failure_is_told(void **state)
     struct ledger_request *request = make_request(world, LEDGER_GET);
     request->get.operation = op->id;
     assert_int_equal(call(world, request), 0);
-    assert_string_equal(request->get.incidents[0].note, "call the customer");
+    assert_string_equal(request->get.incidents[0].note,
+                        arena_printf(&world->arena,
+                                     "playbook refund (%s) ended failed_permanent: it still stands; "
+                                     "call the customer",
+                                     pair.by->id));
     /* Denied by people: they know. */
     struct pair denied = open_pair(world, "k2");
     denied.by->reason = REASON_DENIED;
