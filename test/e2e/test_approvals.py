@@ -337,3 +337,43 @@ def test_S49_the_intended_second_one_is_asked_for_by_itself(world, provider):
     approve(onced, second.id, "alice")
     onced.settled(second.id)
     assert len(provider.writes()) == 2
+
+
+def test_S20_a_sibling_of_a_paused_call_runs_once(world, provider):
+    onced = world.onced({"ticket.create": registry.write("tickets", {"title": TEXT}), "refund": refund()})
+
+    def node():
+        ticket = onced.call("ticket.create", {"title": "t"}, run_id="thread", call_id="call_1")
+        return ticket, onced.call("refund", REFUND, run_id="thread", call_id="call_2")
+
+    ticket, held = node()
+    assert ticket.state == "completed_success" and held["reason"] == "awaiting_approval"
+    approve(onced, held.id, "alice")
+    onced.settled(held.id)
+    again, done = node()  # the node starts from its first line
+    assert again.id == ticket.id and again.replayed and done.id == held.id and done.state == "completed_success", done
+    judge(onced, provider, ticket.id, effects=1, dispatches=1)
+    judge(onced, provider, held.id, effects=1, dispatches=1)
+    assert len(provider.writes()) == 2
+
+
+def test_S25_twenty_parallel_approvals_are_one_dispatch(world, provider):
+    onced = world.onced({"refund": refund()})
+    held = waiting(onced)
+    answers = together([lambda n=n: approve(onced, held.id, f"person-{n}") for n in range(20)])
+    assert {answer.status for answer in answers} <= {200, 202} and {answer.id for answer in answers} == {held.id}, answers
+    assert sum(answer["decision"]["counted"] for answer in answers) == 1
+    assert len({answer["decision"]["by"] for answer in answers}) == 1  # nineteen are told whose it was
+    assert onced.settled(held.id).state == "completed_success"
+    judge(onced, provider, held.id, effects=1, dispatches=1)
+
+
+def test_S28_an_approved_effect_has_its_operation(world, provider):
+    onced = world.onced({"refund": refund()})
+    held = waiting(onced, run_id="r")
+    approve(onced, held.id, "alice")
+    onced.settled(held.id)
+    report = onced.client.get("/v1/runs/r")
+    done = [each for each in report["operations"] if each["status"] == "completed_success"]
+    assert [each["operation_id"] for each in done] == [write["reference"] for write in provider.writes()]
+    judge(onced, provider, held.id, effects=1, dispatches=1)
