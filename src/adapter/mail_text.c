@@ -189,10 +189,10 @@ enum err_code mail_address_read(struct arena *arena, struct str text, struct mai
 
 /* ---- header values ---- */
 
-/* Bytes of the next piece for an encoded word: whole characters. */
-static size_t encoded_piece(struct str text)
+/* Bytes of the next piece for an encoded word of at most `max` of them: whole characters. */
+static size_t encoded_piece(struct str text, size_t max)
 {
-    size_t n = text.n < ENCODED_WORD_BYTES ? text.n : ENCODED_WORD_BYTES;
+    size_t n = text.n < max ? text.n : max;
     while (n < text.n && n > 1 && ((unsigned char)text.p[n] & 0xc0) == 0x80)
         n--;
     return n;
@@ -200,22 +200,29 @@ static size_t encoded_piece(struct str text)
 
 static void add_encoded_words(struct buf *out, size_t *column, struct str text)
 {
-    bool first = true;
+    /* the first one begins in the name's line: some readers take a fold there for a blank of the value's */
+    size_t room = *column + 12 < FOLD_AT ? (FOLD_AT - *column - 12) / 4 * 3 : 0;
+    size_t max = room < ENCODED_WORD_BYTES ? room : ENCODED_WORD_BYTES;
+    if (max < 4) { /* the longest character */
+        buf_add_text(out, "\r\n ");
+        *column = 1;
+        max = ENCODED_WORD_BYTES;
+    }
     while (text.n > 0) {
         unsigned char word[4 * ((ENCODED_WORD_BYTES + 2) / 3) + 1];
-        size_t n = encoded_piece(text);
+        size_t n = encoded_piece(text, max);
         int length = EVP_EncodeBlock(word, (const unsigned char *)text.p, (int)n);
-        if (!first || *column + 12 + (size_t)length > FOLD_AT) {
-            buf_add_text(out, "\r\n ");
-            *column = 1;
-        }
         buf_add_text(out, "=?utf-8?B?");
         buf_add(out, (const char *)word, (size_t)length);
         buf_add_text(out, "?=");
         *column += 12 + (size_t)length;
         text.p += n;
         text.n -= n;
-        first = false;
+        if (text.n > 0) {
+            buf_add_text(out, "\r\n ");
+            *column = 1;
+        }
+        max = ENCODED_WORD_BYTES;
     }
 }
 
