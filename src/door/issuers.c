@@ -45,7 +45,8 @@ static void judge(struct source *source, struct issuers_question *question, bool
 
 static int64_t again_ms(const struct source *source)
 {
-    return source->issuer.refresh_ms < ISSUERS_AGAIN_MS ? source->issuer.refresh_ms : ISSUERS_AGAIN_MS;
+    int64_t tenth_ms = source->issuer.refresh_ms / 10;
+    return tenth_ms > ISSUERS_AGAIN_MS ? ISSUERS_AGAIN_MS : tenth_ms;
 }
 
 static void log_failure(const struct source *source)

@@ -17,8 +17,9 @@
 
 #include <uv.h>
 
-#define ISSUERS_WAITING_MAX  1024  /* questions that wait for keys; further ones are answered with "not now" */
-#define ISSUERS_AGAIN_MS     10000 /* at most: after a failure, and between two readings for the sake of unknown keys */
+#define ISSUERS_WAITING_MAX 1024 /* questions that wait for keys; further ones are answered with "not now" */
+/* After a failure, and between two readings for the sake of unknown keys: a tenth of `refresh`, but not more. */
+#define ISSUERS_AGAIN_MS     10000
 #define ISSUERS_TIMEOUT_MS   10000 /* of one reading */
 #define ISSUERS_CONNECT_MS   5000
 #define ISSUERS_BEARER_BYTES JWT_BYTES_MAX

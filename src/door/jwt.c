@@ -119,6 +119,10 @@ static enum err_code read_algorithm(struct arena *arena, struct str name, enum j
             return ERR_NONE;
         }
     }
+    if (str_is(name, "Ed25519")) { /* RFC 9864's name for what EdDSA is with such a key */
+        *out = JWT_EDDSA;
+        return ERR_NONE;
+    }
     return err_set(err, ERR_DENIED, "the token's alg \"%s\" is not known here", shown(arena, name));
 }
 

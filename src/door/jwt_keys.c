@@ -193,7 +193,7 @@ static void read_key(struct arena *arena, const struct json *jwk, struct key *ke
         return;
     key->kty = family->kty;
     key->curve = family->curve;
-    key->alg = alg.p ? arena_copy_str(arena, alg) : NULL;
+    key->alg = !alg.p ? NULL : str_is(alg, "Ed25519") ? "EdDSA" : arena_copy_str(arena, alg);
     if (!family->curve)
         key->pkey = rsa_key(arena, jwk, &key->why);
     else if (family->coordinate)

@@ -142,6 +142,11 @@ static void show(struct exchange *exchange)
     const struct tool *tool = rest_tool(exchange, op->tool);
     struct shape_view view = rest_view(exchange, op, tool);
     struct json_out out;
+    struct err err = {0};
+    if (scope_check_operation(exchange->caller.scope, op, &err)) {
+        rest_refuse(exchange, PROBLEM_FORBIDDEN, arena_copy_text(&exchange->arena, err.text));
+        return;
+    }
     view.approver = true;
     buf_add_text(&exchange->answer, "{\"operation\":");
     shape_operation(&exchange->answer, op, tool, &view);
