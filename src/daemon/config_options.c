@@ -80,8 +80,8 @@ static const struct option jwt_options[] = {
      .text = "How far the clocks may differ when `exp` and `nbf` are judged."},
     {"refresh", OPTION_DURATION, .fallback = "10m", .min = 100, .max = DAY, .at = AT(config_jwt, issuer.refresh_ms),
      .text =
-         "The keys are read anew so often, and when a token names a key that is not among them (at most every 10 s). "
-         "While they cannot be read, the last ones stay in force."},
+         "The keys are read anew so often; and when a token names a key that is not among them, but not within a tenth of "
+         "this time (10 s at most) after the last reading. While they cannot be read, the last ones stay in force."},
 };
 const struct option_section config_jwt_section = {
     .name = "server.jwt.NAME",
