@@ -67,11 +67,16 @@ static const char approval_view_schema[] =
                      ",\"request\":{\"description\":\"As it would be sent, secrets and redacted parts masked.\"},"
                      "\"earlier\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}}}}";
 
+/* A text with blanks between its patterns is taken, too; what is answered is a list, or null: not limited. */
+#define PATTERNS_OR_NULL "{\"type\":[\"array\",\"null\"],\"maxItems\":100,\"items\":{\"type\":\"string\"}}"
+#define NEW_PATTERNS                                                                                                   \
+    "{\"type\":[\"array\",\"string\",\"null\"],\"maxItems\":100,\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":200}}"
+
 static const char new_token_schema[] =
     "{\"type\":\"object\",\"required\":[\"principal\",\"role\"]," CLOSED ",\"properties\":{"
     "\"principal\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":128},\"role\":" REF(
         "Role") ","
-                "\"expires_at\":" TIME_OR_NULL "}}";
+                "\"tools\":" NEW_PATTERNS ",\"entities\":" NEW_PATTERNS ",\"expires_at\":" TIME_OR_NULL "}}";
 
 static const char
     operation_schema
@@ -220,9 +225,11 @@ static const char tool_schema[] =
 
 #define TOKEN_MEMBERS                                                                                                  \
     "\"id\":" TEXT ",\"tenant\":" TEXT ",\"principal\":" TEXT                                                          \
-    ",\"role\":" REF("Role") ",\"created_at\":" TIME_OR_NULL ","                                                       \
+    ",\"role\":" REF("Role") ",\"tools\":" PATTERNS_OR_NULL ",\"entities\":" PATTERNS_OR_NULL                        \
+                             ",\"created_at\":" TIME_OR_NULL ","                                                       \
                              "\"expires_at\":" TIME_OR_NULL ",\"revoked_at\":" TIME_OR_NULL
-#define TOKEN_REQUIRED "\"id\",\"tenant\",\"principal\",\"role\",\"created_at\",\"expires_at\",\"revoked_at\""
+#define TOKEN_REQUIRED                                                                                                 \
+    "\"id\",\"tenant\",\"principal\",\"role\",\"tools\",\"entities\",\"created_at\",\"expires_at\",\"revoked_at\""
 
 static const char token_schema[] =
     "{\"type\":\"object\"," CLOSED ",\"required\":[" TOKEN_REQUIRED "],\"properties\":{" TOKEN_MEMBERS "}}";
