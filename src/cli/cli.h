@@ -14,6 +14,7 @@ enum cli_exit {
     CLI_DENIED = 6       /* token missing, wrong or not entitled */
 };
 
+int cli_compensate(int argc, char **argv);
 int cli_approve(int argc, char **argv);
 int cli_backup(int argc, char **argv);
 int cli_budgets(int argc, char **argv);

@@ -29,7 +29,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_init_command,     &cli_call_command,      &cli_show_command,
     &cli_list_command,     &cli_pending_command,   &cli_approve_command,
     &cli_deny_command,     &cli_trace_command,     &cli_resolve_command,
-    &cli_retry_command,    &cli_cancel_command,    &cli_incidents_command,
+    &cli_retry_command,    &cli_cancel_command,    &cli_compensate_command, &cli_incidents_command,
     &cli_entities_command, &cli_budgets_command,   &cli_backup_command,
     &cli_token_command,    &fake_provider_command, &cli_completion_command,
     &cli_version_command,  &cli_help_command,      NULL,

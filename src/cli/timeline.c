@@ -233,7 +233,8 @@ static void print_head(struct out *out, const struct json *operation, int64_t no
 {
     static const char *const who[] = {"principal", "", "tenant", "tenant ", "workflow", "workflow "};
     static const char *const where[] = {"run_id", "run ", "step_id", "step ", "session_id", "session "};
-    static const char *const links[] = {"repeat_of", "repeat of ", "previous", "after ", "distinct_from", "not "};
+    static const char *const links[] = {"repeat_of", "repeat of ",    "previous",   "after ",      "distinct_from",
+                                        "not ",      "compensates", "undoes ",   "compensation", "undone by "};
     struct str status = json_get_text(operation, "status"), reason = json_get_text(operation, "reason");
     out_str(out, OUT_BOLD, json_get_text(operation, "tool"));
     out_printf(out, "  ");
@@ -250,7 +251,7 @@ static void print_head(struct out *out, const struct json *operation, int64_t no
     print_key(out, operation, arena);
     out_field(out, "who", joined(arena, operation, who, 6));
     out_field(out, "where", joined(arena, operation, where, 6));
-    out_field(out, "linked", joined(arena, operation, links, 6));
+    out_field(out, "linked", joined(arena, operation, links, sizeof links / sizeof *links));
     out_field(out, "created", view_time(arena, operation, "created_at", now_ms));
     out_field(out, "not before", view_time(arena, operation, "not_before", now_ms));
     out_field(out, "ended", view_time(arena, operation, "completed_at", now_ms));

@@ -205,6 +205,9 @@ void view_operation(struct out *out, const struct json *operation, bool replayed
     out_field(out, "run", json_get_text(operation, "run_id"));
     out_field(out, "step", json_get_text(operation, "step_id"));
     out_field(out, "repeat of", json_get_text(operation, "repeat_of"));
+    out_field(out, "undoes", json_get_text(operation, "compensates"));
+    out_field(out, "playbook", json_get_text(operation, "playbook"));
+    out_field(out, "undone by", json_get_text(operation, "compensation"));
     out_field(out, "created", view_time(&arena, operation, "created_at", now_ms));
     out_field(out, "not before", view_time(&arena, operation, "not_before", now_ms));
     out_field(out, "ended", view_time(&arena, operation, "completed_at", now_ms));

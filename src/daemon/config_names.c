@@ -252,6 +252,23 @@ static void check_claims(const struct checker *checker, const struct json *secti
         check_templates(checker, sets, options_pointer(arena, pointer, STR("sets")), 0);
 }
 
+/* What a playbook takes from the arguments of the operation that it undoes. */
+static void check_playbooks(const struct checker *checker, const struct json *section, const char *pointer)
+{
+    struct arena *arena = &checker->loader->loaded->arena;
+    const struct json *playbooks = json_get(section, "compensation");
+    pointer = options_pointer(arena, pointer, STR("compensation"));
+    for (uint32_t i = 0; playbooks && playbooks->type == JSON_OBJECT && i < playbooks->count; i++) {
+        const struct json *one = &playbooks->members[i].value;
+        const struct json *form = one->type == JSON_OBJECT ? json_get(one, "arguments") : NULL;
+        if (form && form->type == JSON_OBJECT)
+            check_templates(checker, form,
+                            options_pointer(arena, options_pointer(arena, pointer, playbooks->members[i].name),
+                                            STR("arguments")),
+                            0);
+    }
+}
+
 void config_names_check(const struct loader *loader, const struct json *section, const char *pointer,
                         const struct tool *tool)
 {
@@ -275,6 +292,7 @@ void config_names_check(const struct loader *loader, const struct json *section,
     if (arguments && arguments->type != JSON_STRING) /* a text is a program */
         check_templates(&checker, arguments, options_pointer(arena, lookup_pointer, STR("arguments")), 0);
     check_claims(&checker, section, pointer);
+    check_playbooks(&checker, section, pointer);
     const char *volatile_pointer = options_pointer(arena, pointer, STR("volatile"));
     for (size_t i = 0; i < tool->volatile_count; i++)
         check_path(&checker, str_of(tool->volatile_pointers[i]), arena_printf(arena, "%s/%zu", volatile_pointer, i),

@@ -16,6 +16,7 @@ struct mcp_door;
 /* Section "mcp" of the registry file. */
 struct mcp_settings {
     bool tool_status, tool_wait, tool_plan, tool_run_report; /* built-in tools: onced_status, … */
+    bool tool_compensate;    /* onced_compensate: where a tool that the caller may use has playbooks */
     bool output_schema;      /* publish onced's result shape as outputSchema of the registry's own tools */
     bool tasks;              /* answer long calls as tasks where the client can */
     int64_t task_after_ms;   /* a call that takes longer becomes a task */

@@ -1,13 +1,18 @@
-/* The tools that onced offers itself: reading what is recorded, waiting for it, planning. They change nothing.
+/* The tools that onced offers itself: reading what is recorded, waiting for it, planning, undoing.
  *
  *   onced_status      one operation: by id, by tool and key, or the last call of a tool
  *   onced_wait        the same operation once it has ended, or as it is when the wait is over
  *   onced_plan        what a tool call would do
  *   onced_run_report  every operation of a run, what is not settled first
+ *   onced_compensate  undoes an operation by a playbook of its tool: the one that changes something, and is there only
+ *                     where tools that the caller may use have playbooks
  *
  * Who may see what is as over REST: operations of the tenant, results of other principals only where they are shared.
  */
+#include "base/mem.h"
+#include "core/playbook.h"
 #include "door/call_body.h"
+#include "door/caller.h"
 #include "door/mcp_work.h"
 #include "door/run.h"
 
@@ -21,6 +26,7 @@ struct builtin {
     const char *name, *title, *description, *input_schema;
     size_t enabled; /* offset of the setting */
     void (*handle)(struct mcp_request *request, const struct json *arguments);
+    bool undoes; /* changes something, and is there only where there are playbooks */
 };
 
 /* ---- arguments ---- */
@@ -512,6 +518,133 @@ static void report_tool(struct mcp_request *request, const struct json *argument
     report_walk(request, NULL);
 }
 
+/* ---- onced_compensate ---- */
+
+#define PLAYBOOKS_SHOWN 40 /* in its description */
+
+/* The engine has no way of taking a request back: whoever it answers may be gone by then. */
+struct undo_call {
+    struct mcp_request *request; /* NULL = gone */
+};
+
+struct undo {
+    struct mcp_work work;
+    struct undo_call *call; /* NULL = answered */
+    bool replayed;
+    int64_t wait_ms;
+};
+
+static void undo_answer(struct mcp_request *request, const struct engine_reply *reply, bool replayed)
+{
+    struct engine_reply told = *reply;
+    struct mcp_result_view view = mcp_view(request, reply->op, reply->tool, false);
+    told.replayed = replayed;
+    view.shape.replayed = replayed && reply->kind == REPLY_OPERATION;
+    mcp_answer_reply(request, &told, &view);
+}
+
+static void undo_waited(void *user, const struct engine_reply *reply)
+{
+    struct mcp_request *request = user;
+    struct undo *undo = request->user;
+    undo->work.waiter = NULL;
+    mcp_work_still(request);
+    undo_answer(request, reply, undo->replayed);
+}
+
+static void undo_admitted(void *user, const struct engine_reply *reply)
+{
+    struct undo_call *call = user;
+    struct mcp_request *request = call->request;
+    free(call);
+    if (!request)
+        return;
+    struct undo *undo = request->user;
+    undo->call = NULL;
+    undo->replayed = reply->replayed;
+    if (reply->kind != REPLY_OPERATION || state_terminal(reply->op->state) ||
+        reply->op->reason == REASON_AWAITING_APPROVAL) {
+        undo_answer(request, reply, undo->replayed);
+        return;
+    }
+    mcp_work_progress(request);
+    const char *id = arena_copy_text(&request->arena, reply->op->id);
+    struct waiter *waiter = engine_wait(request->session->door->engine, request->session->tenant, id, undo->wait_ms,
+                                        undo_waited, request);
+    if (waiter)
+        undo->work.waiter = waiter; /* else the reply has come and the request is gone */
+}
+
+static void undo_let_go(struct mcp_request *request)
+{
+    struct undo *undo = request->user;
+    if (undo->call)
+        undo->call->request = NULL;
+    mcp_work_release(request);
+}
+
+static void compensate_tool(struct mcp_request *request, const struct json *arguments)
+{
+    const struct mcp_session *session = request->session;
+    const struct mcp_settings *settings = &session->door->settings;
+    int64_t max_ms = settings->wait_ms_max > 0 ? settings->wait_ms_max : ENGINE_WAIT_MS_MAX;
+    struct undo *undo = arena_zero(&request->arena, sizeof *undo);
+    struct engine_compensation what = {
+        .tenant = session->tenant,
+        .actor = session->principal,
+        .own_only = session->role != ROLE_OPERATOR && session->role != ROLE_ADMIN,
+        .scope = session->scope,
+    };
+    const struct body_member members[] = {
+        {.name = "operation_id", .type = BODY_TEXT, .out = &what.operation, .required = true},
+        {.name = "playbook", .type = BODY_TEXT, .out = &what.playbook, .required = true},
+        {.name = "reason", .type = BODY_TEXT, .out = &what.reason},
+    };
+    if (!read_arguments(request, arguments, members, sizeof members / sizeof *members) ||
+        !check_id(request, what.operation))
+        return;
+    mcp_work_begin(request, &undo->work, NULL);
+    request->release = undo_let_go;
+    undo->wait_ms = WAIT_DEFAULT_MS < max_ms ? WAIT_DEFAULT_MS : max_ms;
+    undo->call = mem_zero(sizeof *undo->call);
+    undo->call->request = request;
+    engine_compensate(session->door->engine, &what, undo_admitted, undo->call);
+}
+
+static bool has_playbooks(const struct mcp_session *session, const struct registry *registry, const struct tool *tool)
+{
+    return tool->playbook_count > 0 && caller_may_use(registry, session->principal, session->scope, tool);
+}
+
+static bool any_playbooks(const struct mcp_session *session)
+{
+    const struct registry *registry = engine_registry(session->door->engine);
+    for (size_t i = 0; i < registry_tool_count(registry); i++)
+        if (has_playbooks(session, registry, registry_tool_at(registry, i)))
+            return true;
+    return false;
+}
+
+/* "payment.create: refund (Pay it back), void". */
+static void write_playbooks(const struct mcp_session *session, struct buf *out)
+{
+    const struct registry *registry = engine_registry(session->door->engine);
+    size_t shown = 0;
+    for (size_t i = 0; i < registry_tool_count(registry) && shown < PLAYBOOKS_SHOWN; i++) {
+        const struct tool *tool = registry_tool_at(registry, i);
+        if (!has_playbooks(session, registry, tool))
+            continue;
+        buf_printf(out, "%s%s:", shown ? "; " : " Playbooks by tool: ", tool->name);
+        for (size_t k = 0; k < tool->playbook_count && shown < PLAYBOOKS_SHOWN; k++, shown++) {
+            const struct playbook *playbook = &tool->playbooks[k];
+            buf_printf(out, "%s %s", k ? "," : "", playbook->name);
+            if (playbook->title)
+                buf_printf(out, " (%.100s)", playbook->title);
+        }
+    }
+    buf_add_char(out, '.');
+}
+
 /* ---- the table ---- */
 
 static const struct builtin builtins[] = {
@@ -552,6 +685,16 @@ static const struct builtin builtins[] = {
      "\"description\":\"default: the run that this client is in, when it tells\"}},"
      "\"additionalProperties\":false}",
      offsetof(struct mcp_settings, tool_run_report), report_tool},
+    {"onced_compensate", "Undo a call",
+     "Undoes what an earlier tool call did, by one of the playbooks that its tool has; nothing else can be undone. "
+     "Asked for twice, it is done once.",
+     "{\"type\":\"object\",\"properties\":{"
+     "\"operation_id\":{\"type\":\"string\",\"pattern\":\"^op_[0-9A-HJKMNP-TV-Z]{26}$\","
+     "\"description\":\"of the call that is to be undone, as its result gave it\"},"
+     "\"playbook\":{\"type\":\"string\",\"description\":\"name of one of its tool's playbooks\"},"
+     "\"reason\":{\"type\":\"string\",\"maxLength\":2000,\"description\":\"why; kept with both operations\"}},"
+     "\"required\":[\"operation_id\",\"playbook\"],\"additionalProperties\":false}",
+     offsetof(struct mcp_settings, tool_compensate), compensate_tool, true},
 };
 #define BUILTINS (sizeof builtins / sizeof *builtins)
 
@@ -560,46 +703,59 @@ static bool enabled(const struct mcp_settings *settings, const struct builtin *t
     return *(const bool *)((const char *)settings + tool->enabled);
 }
 
-static const struct builtin *find(const struct mcp_settings *settings, struct str name)
+static const struct builtin *find(const struct mcp_session *session, struct str name)
 {
     for (size_t i = 0; i < BUILTINS; i++) {
-        if (str_is(name, builtins[i].name) && enabled(settings, &builtins[i]))
-            return &builtins[i];
+        if (str_is(name, builtins[i].name) && enabled(&session->door->settings, &builtins[i]))
+            return builtins[i].undoes && !any_playbooks(session) ? NULL : &builtins[i];
     }
     return NULL;
 }
 
 static const struct builtin *builtin_of(const struct mcp_request *request)
 {
-    return find(&request->session->door->settings, json_get_text(request->message.params, "name"));
+    return find(request->session, json_get_text(request->message.params, "name"));
 }
 
 bool mcp_builtin_call(struct mcp_request *request, struct str name, const struct json *arguments)
 {
-    const struct builtin *tool = find(&request->session->door->settings, name);
+    const struct builtin *tool = find(request->session, name);
     if (tool)
         tool->handle(request, arguments);
     return tool != NULL;
 }
 
-void mcp_builtin_list(struct mcp_door *door, struct json_out *out)
+static void write_description(const struct mcp_session *session, const struct builtin *tool, struct json_out *out)
 {
+    struct buf text;
+    buf_init(&text, 0);
+    buf_add_text(&text, tool->description);
+    if (tool->undoes)
+        write_playbooks(session, &text);
+    json_out_name(out, "description");
+    json_out_text(out, text.p);
+    buf_release(&text);
+}
+
+void mcp_builtin_list(struct mcp_request *request, struct json_out *out)
+{
+    const struct mcp_session *session = request->session;
     for (size_t i = 0; i < BUILTINS; i++) {
         const struct builtin *tool = &builtins[i];
-        if (!enabled(&door->settings, tool))
+        if (!enabled(&session->door->settings, tool) || (tool->undoes && !any_playbooks(session)))
             continue;
         json_out_object(out);
         json_out_member_text(out, "name", tool->name);
         json_out_member_text(out, "title", tool->title);
-        json_out_member_text(out, "description", tool->description);
+        write_description(session, tool, out);
         json_out_name(out, "inputSchema"), json_out_raw(out, str_of(tool->input_schema));
         json_out_name(out, "annotations");
         json_out_object(out);
         json_out_member_text(out, "title", tool->title);
-        json_out_member_bool(out, "readOnlyHint", true);
-        json_out_member_bool(out, "destructiveHint", false);
+        json_out_member_bool(out, "readOnlyHint", !tool->undoes);
+        json_out_member_bool(out, "destructiveHint", tool->undoes);
         json_out_member_bool(out, "idempotentHint", true);
-        json_out_member_bool(out, "openWorldHint", false);
+        json_out_member_bool(out, "openWorldHint", tool->undoes);
         json_out_end_object(out);
         json_out_end_object(out);
     }

@@ -328,6 +328,7 @@ static bool taken(const struct mcp_settings *settings, const char *name)
         {"onced_wait", settings->tool_wait},
         {"onced_plan", settings->tool_plan},
         {"onced_run_report", settings->tool_run_report},
+        {"onced_compensate", settings->tool_compensate},
     };
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (own[i].on && strcmp(own[i].name, name) == 0)
@@ -372,7 +373,7 @@ void mcp_tools_list(struct mcp_request *request)
     at = write_page(request, registry, at, &out);
     bool last = at == registry_tool_count(registry);
     if (last)
-        mcp_builtin_list(door, &out);
+        mcp_builtin_list(request, &out);
     json_out_end_array(&out);
     if (!last)
         json_out_member_text(&out, "nextCursor",

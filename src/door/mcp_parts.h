@@ -334,8 +334,8 @@ struct mcp_request *mcp_request_by_number(struct mcp_door *door, uint64_t sessio
 
 /* mcp_builtin.c: onced_status and the others. False: no such tool, or switched off. */
 bool mcp_builtin_call(struct mcp_request *request, struct str name, const struct json *arguments);
-/* Appends their descriptions to an open JSON array. */
-void mcp_builtin_list(struct mcp_door *door, struct json_out *out);
+/* Appends the descriptions of those that are there for the caller to an open JSON array. */
+void mcp_builtin_list(struct mcp_request *request, struct json_out *out);
 /* mcp_call.c: the operation that the session's last call of a tool led to, "" = none. tool NULL: of any tool. */
 const char *mcp_last_operation(const struct mcp_session *session, const char *tool);
 /* mcp_call.c: mcp_session_end tells it, after the session's requests have ended: frees session->calls. */

@@ -11,6 +11,7 @@ const struct mcp_settings mcp_settings_default = {
     .tool_wait = true,
     .tool_plan = true,
     .tool_run_report = true,
+    .tool_compensate = true,
     .tasks = true,
     .task_after_ms = 10000,
     .wait_ms_max = 50000,
@@ -201,7 +202,8 @@ struct mcp_door *mcp_door_new(const struct mcp_door_options *options)
 static bool lists_differ(const struct mcp_settings *a, const struct mcp_settings *b)
 {
     return a->tool_status != b->tool_status || a->tool_wait != b->tool_wait || a->tool_plan != b->tool_plan ||
-           a->tool_run_report != b->tool_run_report || a->output_schema != b->output_schema || a->tasks != b->tasks;
+           a->tool_run_report != b->tool_run_report || a->tool_compensate != b->tool_compensate ||
+           a->output_schema != b->output_schema || a->tasks != b->tasks;
 }
 
 void mcp_door_configure(struct mcp_door *door, const struct mcp_settings *settings)

@@ -244,6 +244,16 @@ static void add_coordinates(struct buf *out, const struct operation *op)
     add_text(out, op->distinct_from);
     ADD(out, ",\"previous\":");
     add_text(out, op->previous);
+    if (op->compensates) {
+        ADD(out, ",\"compensates\":");
+        add_text(out, op->compensates);
+        ADD(out, ",\"playbook\":");
+        add_text(out, op->playbook);
+    }
+    if (op->compensation) {
+        ADD(out, ",\"compensation\":");
+        add_text(out, op->compensation);
+    }
 }
 
 /* ---- approvals ---- */

@@ -155,9 +155,9 @@ bool mcp_task_possible(const struct mcp_door *door, const struct tool *tool)
     return false;
 }
 
-void mcp_builtin_list(struct mcp_door *door, struct json_out *out)
+void mcp_builtin_list(struct mcp_request *request, struct json_out *out)
 {
-    (void)door, (void)out;
+    (void)request, (void)out;
 }
 
 /* ---- downstream servers: none, but every capability is there ---- */

@@ -123,9 +123,9 @@ void mcp_forward_list_changed(struct mcp_door *door, const char *kind)
     snprintf(fake_work.last_changed, sizeof fake_work.last_changed, "%s", kind);
 }
 
-void mcp_builtin_list(struct mcp_door *door, struct json_out *out)
+void mcp_builtin_list(struct mcp_request *request, struct json_out *out)
 {
-    if (door->settings.tool_status)
+    if (request->session->door->settings.tool_status)
         json_out_raw(out, STR("{\"name\":\"onced_status\",\"inputSchema\":{\"type\":\"object\"}}"));
 }
 
