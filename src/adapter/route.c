@@ -28,4 +28,5 @@ void adapter_route_init(struct adapter_route *route)
 {
     static const struct adapter_ops ops = {.check = check, .describe = describe, .send = route_send};
     *route = (struct adapter_route){.adapter = {.ops = &ops}};
+    route->kinds[PROVIDER_APPLICATION] = adapter_application();
 }

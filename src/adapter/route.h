@@ -6,8 +6,11 @@
 
 struct adapter_route {
     struct adapter adapter;                     /* what the engine gets */
-    struct adapter *kinds[PROVIDER_KIND_COUNT]; /* borrowed; every kind that a registry names must be there */
+    struct adapter *kinds[PROVIDER_KIND_COUNT]; /* borrowed; every kind that a registry names must be there, but the application's is */
 };
+
+/* Tools of guard mode: there is nothing to send. */
+struct adapter *adapter_application(void);
 
 void adapter_route_init(struct adapter_route *route);
 

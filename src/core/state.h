@@ -44,6 +44,7 @@ bool state_may_move(enum state from, enum state to, bool evidence);
     X(REASON_NONE, "")                                                                                                 \
     X(REASON_SCHEDULED, "scheduled") /* not_before lies ahead */                                                       \
     X(REASON_AWAITING_APPROVAL, "awaiting_approval")                                                                   \
+    X(REASON_AWAITING_EXECUTOR, "awaiting_executor") /* guard mode: the next begin may perform it */                   \
     X(REASON_AWAITING_ENTITY, "awaiting_entity")                                                                       \
     X(REASON_AWAITING_BUDGET, "awaiting_budget")                                                                       \
     X(REASON_QUEUED, "queued")                     /* waits for a connection slot of the provider */                   \

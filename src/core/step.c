@@ -246,7 +246,7 @@ bool step_key_lasts(const struct operation *op, const struct tool *tool, int64_t
 
 bool step_may_resend(const struct operation *op, const struct tool *tool, int64_t now_ms)
 {
-    if (!tool_may_resend(tool) || !has_strategy(tool, STRATEGY_RESEND))
+    if (!tool_may_resend(tool) || !has_strategy(tool, STRATEGY_RESEND) || tool->guard_lease_ms > 0)
         return false;
     if (total_is_over(op, tool, now_ms))
         return false;
@@ -710,6 +710,14 @@ static void hold(struct ctx *c)
     wake_at(op, c->in->hold_until_ms);
 }
 
+/* No event: the lease's end tells of it. */
+static void renew(struct ctx *c)
+{
+    assert(c->op->state == STATE_DISPATCHED);
+    take_lease(c);
+    c->fx->changed = true;
+}
+
 static void lookup_begin(struct ctx *c)
 {
     struct operation *op = c->op;
@@ -759,7 +767,9 @@ static void wake_acknowledged(struct ctx *c)
 static void owner_gone(struct ctx *c)
 {
     if (c->op->state == STATE_DISPATCHED) /* "the owner is gone", never "nothing happened" (3.3) */
-        become_unknown(c, CAUSE_OWNER_GONE, REASON_LEASE_LOST, "the gateway that sent it is gone");
+        become_unknown(c, CAUSE_OWNER_GONE, REASON_LEASE_LOST,
+                       c->tool && c->tool->guard_lease_ms > 0 ? "the application's lease ended without a word"
+                                                              : "the gateway that sent it is gone");
 }
 
 /* ---- approvals (design 8) ---- */
@@ -830,6 +840,15 @@ static void wake_planned(struct ctx *c)
         c->fx->action = ACTION_SEND;
 }
 
+/* Guard mode: the application performs it, at its next begin. */
+static void want_send(struct ctx *c)
+{
+    if (c->tool->guard_lease_ms == 0)
+        c->fx->action = ACTION_SEND;
+    else if (c->op->wake_at_ms != step_total_end(c->op, c->tool) || c->op->owner)
+        wake_at(c->op, step_total_end(c->op, c->tool)), c->fx->changed = true;
+}
+
 static void wake(struct ctx *c)
 {
     struct operation *op = c->op;
@@ -839,7 +858,7 @@ static void wake(struct ctx *c)
         if (time_is_up(c))
             end(c, CAUSE_TIMER, STATE_REJECTED, REASON_EXPIRED, "not sent within the tool's total time");
         else
-            c->fx->action = ACTION_SEND;
+            want_send(c);
         break;
     case STATE_DISPATCHED: /* the lease ended */ owner_gone(c); break;
     case STATE_ACKNOWLEDGED: wake_acknowledged(c); break;
@@ -847,7 +866,7 @@ static void wake(struct ctx *c)
         if (time_is_up(c) && op->reason != REASON_OPERATOR)
             fail(c, CAUSE_TIMER, REASON_TIME_EXHAUSTED, "not done within the tool's total time");
         else
-            c->fx->action = ACTION_SEND;
+            want_send(c);
         break;
     case STATE_UNKNOWN_OUTCOME: wake_unknown(c); break;
     case STATE_COMPLETED_SUCCESS:
@@ -1131,6 +1150,25 @@ static void compensation_ended(struct ctx *c)
     }
 }
 
+/* Guard mode: the executor whose lease ended says, late, that it had no effect, and nobody else ever began. It is the
+ * one who would have had it: that is proof (design 11.2). */
+static bool executor_takes_back(struct ctx *c)
+{
+    struct operation *op = c->op;
+    const struct finding *finding = &c->in->finding;
+    bool proof = finding->outcome == OUTCOME_REFUSED || finding->outcome == OUTCOME_NOT_PROCESSED;
+    if (!c->tool || c->tool->guard_lease_ms == 0 || !proof || op->state != STATE_UNKNOWN_OUTCOME ||
+        c->in->attempt != op->tries)
+        return false;
+    op->error = finding->error;
+    op->may_have_applied = false;
+    if (finding->outcome == OUTCOME_NOT_PROCESSED && !attempts_are_up(c))
+        fail_retryable(c, CAUSE_EVIDENCE, REASON_THROTTLED, 0, finding->detail);
+    else
+        fail(c, CAUSE_EVIDENCE, REASON_PROVIDER_REFUSED, finding->detail);
+    return true;
+}
+
 /* An answer arrived after somebody else moved the operation (design 3.4): never thrown away. */
 static void evidence(struct ctx *c)
 {
@@ -1142,6 +1180,8 @@ static void evidence(struct ctx *c)
         incident(c, INCIDENT_DUPLICATE_EFFECT, finding->detail);
     if (finding->outcome == OUTCOME_WRONG_OBJECT) /* told late, it is no less strange (5.4) */
         incident(c, INCIDENT_WRONG_OBJECT, finding->detail);
+    if (!effect && executor_takes_back(c))
+        return;
     if (!effect) {
         if (finding->outcome != OUTCOME_ABSENT)
             op->absent_count = 0; /* absent answers before and after this one are not consecutive (7.1) */
@@ -1165,6 +1205,8 @@ static void evidence(struct ctx *c)
     case STATE_COMPLETED_SUCCESS:
         if (op->external_id && finding->external_id && !text_equal(op->external_id, finding->external_id))
             incident(c, INCIDENT_DUPLICATE_EFFECT, "a late answer names another external id");
+        else if (c->tool && c->tool->guard_lease_ms > 0 && op->attempts > 1)
+            incident(c, INCIDENT_DUPLICATE_EFFECT, "two executors say that they performed it");
         note(c, CAUSE_EVIDENCE, op->state, finding->external_id ? finding->external_id : finding->detail);
         break;
     case STATE_PLANNED:
@@ -1374,6 +1416,7 @@ enum err_code step(struct operation *op, const struct tool *tool, const struct s
         else
             wake_without_tool(&c);
         break;
+    case STEP_RENEW: renew(&c); break;
     case STEP_OWNER_GONE: owner_gone(&c); break;
     case STEP_RESOLVE: code = resolve(&c, err); break;
     case STEP_RETRY: code = retry(&c, err); break;

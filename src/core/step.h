@@ -24,6 +24,7 @@ enum step_kind {
     STEP_REFUSE,        /* planned, its turn has come, and a guard says no: `note` tells why */
     STEP_LOOKUP_BEGIN,  /* a look-up attempt begins with this transition */
     STEP_LOOKUP_ANSWER, /* a look-up ended with `finding` (never OUTCOME_MORE) */
+    STEP_RENEW,         /* guard mode: whoever holds the lease goes on */
     STEP_WAKE,          /* wake_at came: decide what to do next */
     STEP_OWNER_GONE,    /* the owner is known to be dead or its lease ended */
     STEP_RESOLVE,       /* an operator states evidence */

@@ -136,6 +136,9 @@ static const struct option mcp_tools_options[] = {
      .text = "`onced_plan`: what a call would do, without doing it."},
     {"run_report", OPTION_BOOL, .fallback = "true", .at = AT(mcp_settings, tool_run_report),
      .text = "`onced_run_report`: what a run really did."},
+    {"compensate", OPTION_BOOL, .fallback = "true", .at = AT(mcp_settings, tool_compensate),
+     .text = "`onced_compensate`: undoes an earlier call by one of its tool's playbooks. There only where tools have "
+             "some."},
 };
 static const struct option_section mcp_tools =
     SECTION(mcp_tools_options, "mcp.tools", "The built-in tools that are offered.");
@@ -365,7 +368,8 @@ static const struct option provider_options[] = {
     {"queue", OPTION_INTEGER, .fallback = "4096", .min = 1, .max = 1000000,
      .text = "Operations waiting in memory for a connection; the rest waits in the ledger."},
     {"keepalive", OPTION_BOOL, OPTION_HTTP, .fallback = "true", .text = "`false`: a new connection per request."},
-    {"tls", OPTION_SECTION, OPTION_NETWORK, .section = &provider_tls, .text = "How the provider's certificate is checked."},
+    {"tls", OPTION_SECTION, OPTION_NETWORK, .section = &provider_tls,
+     .text = "How the provider's certificate is checked."},
     {"answer_bytes_max", OPTION_SIZE, OPTION_HTTP, .fallback = "1MB", .min = KB, .max = 64 * MB,
      .text = "A larger answer is unreadable: outcome unknown."},
     {"answer_bytes_max", OPTION_SIZE, OPTION_MCP, .fallback = "4MB", .min = KB, .max = 32 * MB,
@@ -576,7 +580,7 @@ static const struct option tool_options[] = {
      .text =
          "Class `external_idempotent` only: by the provider's idempotency key, by a version check such as If-Match, or "
          "because the request replaces or deletes."},
-    {"provider", OPTION_TEXT, .required = true, .imported = true, .text = "Name of an entry of `providers`."},
+    {"provider", OPTION_TEXT, OPTION_NETWORK | OPTION_COMMAND, .required = true, .imported = true, .text = "Name of an entry of `providers`."},
     {"annotations", OPTION_OBJECT, .computed = "the server's, or made from the class", .at = AT(tool, annotations_json),
      .text = "What MCP clients are told instead: `{readOnlyHint, destructiveHint, idempotentHint, openWorldHint}`."},
     {"output_schema", OPTION_OBJECT, .computed = "the server's, or see `mcp.output_schema`",
@@ -623,21 +627,26 @@ static const struct option tool_options[] = {
      .text = "Whether people must agree before a call runs. `required`: one person, within 24 hours."},
     {"entities", OPTION_SECTIONS, .section = &config_entity_section, .max = CLAIMS_ENTITIES_MAX, .computed = "none",
      .text = "What the operation must have for itself."},
-    {"guards", OPTION_SECTIONS, .section = &config_guard_section, .max = CLAIMS_GUARDS_MAX, .computed = "none",
+    {"guards", OPTION_SECTIONS, .section = &config_state_guard_section, .max = CLAIMS_GUARDS_MAX, .computed = "none",
      .text = "What the state of its entities forbids."},
     {"sets", OPTION_OBJECT, .computed = "none",
-     .text = "Attributes that its success gives its entities: `{order: {state: refunded, refund_id: \"{id}\"}}`; values "
-             "are JSON, or texts with places from the arguments."},
+     .text =
+         "Attributes that its success gives its entities: `{order: {state: refunded, refund_id: \"{id}\"}}`; values "
+         "are JSON, or texts with places from the arguments."},
     {"window", OPTION_SECTION, .section = &config_window_section, .computed = "none",
      .text = "What must not be done twice within a period."},
     {"budgets", OPTION_SECTIONS, .section = &config_debit_section, .max = CLAIMS_DEBITS_MAX, .computed = "none",
      .text = "What the call takes from `budgets`."},
+    {"compensation", OPTION_MAP, .section = &config_playbook_section, .computed = "none",
+     .text = "Playbooks: how an effect of the tool is undone, by name."},
     {"method_is_read", OPTION_BOOL, OPTION_HTTP, .fallback = "false",
      .text = "Class `read` with a method other than GET or HEAD: states that the request changes nothing (a search by "
              "POST)."},
     {"mcp", OPTION_SECTION, OPTION_MCP, .section = &tool_mcp, .text = "The tool as the MCP server has it."},
     {"request", OPTION_SECTION, OPTION_HTTP, .required = true, .section = &tool_request,
      .text = "The request that is the effect."},
+    {"guard_mode", OPTION_SECTION, OPTION_GUARDED, .required = true, .section = &config_guard_mode_section, .at = 1,
+     .text = "The application performs the effect itself; the tool has no provider."},
     {"run", OPTION_SECTION, OPTION_COMMAND, .required = true, .section = &config_run_section,
      .text = "The command that is the effect."},
     {"mail", OPTION_SECTION, OPTION_MAIL, .required = true, .section = &config_tool_mail_section,

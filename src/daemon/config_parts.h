@@ -29,6 +29,7 @@ struct loaded_tool {
     struct command_tool *command;
     struct mail_tool *mail;
     struct config_claims *claims;     /* in the arena; what it holds is released with the tool */
+    struct config_playbooks *playbooks; /* the same */
     struct jq_program *approval_when; /* NULL when not stated */
     struct template *key;             /* NULL after errors or when not stated, like the next two */
     struct normal *normal;
@@ -87,6 +88,10 @@ const struct json *config_settle_run(const struct loader *loader, const struct j
 /* Stands in for a broken or unknown provider while its tools are checked. */
 const struct command_provider *config_assumed_command(const struct loader *loader);
 
+/* config_guard.c: a tool of guard mode. */
+void config_guard_read(const struct loader *loader, const struct json *section, const char *pointer,
+                       struct loaded_tool *tool);
+
 /* Each fills one entry of loaded from one member of "providers" or "tools" and adds what is wrong. */
 void config_provider_read(const struct loader *loader, struct str name, const struct json *section, const char *pointer,
                           struct loaded_provider *out);
@@ -115,6 +120,13 @@ void config_budgets_read(const struct loader *loader, const struct json *budgets
 void config_claims_read(const struct loader *loader, const struct json *section, const char *pointer,
                         struct loaded_tool *tool);
 void config_claims_release(struct loaded_tool *tool);
+
+/* tools.NAME.compensation; check: when all tools are read, whether those that playbooks run are there and fit. */
+#define CONFIG_SUGGESTIONS_MAX 200 /* names among which a near one is looked for */
+void config_playbooks_read(const struct loader *loader, const struct json *section, const char *pointer,
+                           struct loaded_tool *tool);
+void config_playbooks_check(const struct loader *loader);
+void config_playbooks_release(struct loaded_tool *tool);
 
 /* Member names in the tool's templates, volatile and normalize that its input schema does not know. */
 void config_names_check(const struct loader *loader, const struct json *section, const char *pointer,

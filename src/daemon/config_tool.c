@@ -154,12 +154,15 @@ static void read_messages(const struct loader *loader, const struct json *sectio
 
 static enum option_kind tool_kind(const struct loaded_provider *provider, const struct json *section)
 {
+    if (section->type == JSON_OBJECT && json_get(section, "guard_mode"))
+        return OPTION_GUARDED;
     if (provider) {
         switch (provider->core.kind) {
         case PROVIDER_MCP: return OPTION_MCP;
         case PROVIDER_COMMAND: return OPTION_COMMAND;
         case PROVIDER_MAIL: return OPTION_MAIL;
         case PROVIDER_HTTP:
+        case PROVIDER_APPLICATION: /* is no provider of the file's */
         case PROVIDER_KIND_COUNT: break;
         }
         return OPTION_HTTP;
@@ -253,11 +256,14 @@ void config_tool_read(const struct loader *loader, struct str name, const struct
     read_messages(loader, section, &out->core);
     config_approval_read(loader, section, pointer, out);
     config_claims_read(loader, section, pointer, out);
+    config_playbooks_read(loader, section, pointer, out);
     config_names_check(loader, section, pointer, &out->core);
     out->core.provider = provider ? &provider->core : assumed_provider(arena);
     size_t from = problems->count;
     out->core.has_lookup = json_get(section, "lookup") != NULL;
-    if (kind == OPTION_MCP)
+    if (kind == OPTION_GUARDED)
+        config_guard_read(loader, section, pointer, out);
+    else if (kind == OPTION_MCP)
         compile_mcp(loader, section, pointer, provider, out), hide_key_argument(loader, pointer, out);
     else if (kind == OPTION_COMMAND && json_get(section, "run"))
         compile_command(loader, section, pointer, provider, out);

@@ -367,16 +367,20 @@ static bool merge_headers(struct arena *arena, const struct call_headers *header
            merge(arena, "Onced-Call-Id", headers->call_id, "call_id", &call->call, problem);
 }
 
-bool call_body_read(struct arena *arena, struct str body, const struct call_headers *headers, int64_t now_ms,
-                    struct engine_call *call, struct problem_document *problem)
+/* call->begins and call->tool are set for guard mode, else nothing is. */
+static bool read_members(struct arena *arena, struct str body, const struct call_headers *headers, int64_t now_ms,
+                         struct engine_call *call, struct problem_document *problem)
 {
     struct json *value;
     const struct json *distinct = NULL;
     int64_t wait_ms = -1;
-    *call = (struct engine_call){.wait_ms = -1};
     struct call *c = &call->call;
+    call->wait_ms = -1;
     const struct body_member members[] = {
-        {.name = "tool", .type = BODY_TEXT, .out = &call->tool, .required = true},
+        {.name = call->begins ? "executor" : "tool",
+         .type = BODY_TEXT,
+         .out = call->begins ? &call->executor : &call->tool,
+         .required = !call->begins},
         {.name = "arguments", .type = BODY_ANY, .out = &c->arguments},
         {.name = "idempotency_key", .type = BODY_TEXT, .out = &c->idempotency_key},
         {.name = "run_id", .type = BODY_TEXT, .out = &c->run},
@@ -395,4 +399,23 @@ bool call_body_read(struct arena *arena, struct str body, const struct call_head
            body_read(arena, value, members, sizeof members / sizeof *members, problem) && check_key(value, problem) &&
            read_distinct(distinct, arena, c, problem) && check_call(arena, call, now_ms, problem) &&
            merge_headers(arena, headers, c, problem) && apply_prefer(headers->prefer, wait_ms, call, problem);
+}
+
+bool call_body_read(struct arena *arena, struct str body, const struct call_headers *headers, int64_t now_ms,
+                    struct engine_call *call, struct problem_document *problem)
+{
+    *call = (struct engine_call){.begins = false};
+    return read_members(arena, body, headers, now_ms, call, problem);
+}
+
+bool guard_body_read(struct arena *arena, struct str body, const struct call_headers *headers, const char *tool,
+                     struct engine_call *call, struct problem_document *problem)
+{
+    *call = (struct engine_call){.begins = true, .tool = tool};
+    if (!read_members(arena, body, headers, 0, call, problem))
+        return false;
+    if (call->async || call->call.not_before_ms > 0)
+        return body_refuse(problem, PROBLEM_MALFORMED, call->async ? NULL : "/not_before",
+                           "who begins performs it now: neither respond-async nor not_before can be meant");
+    return true;
 }

@@ -18,6 +18,10 @@ struct call_headers {
 bool call_body_read(struct arena *arena, struct str body, const struct call_headers *headers, int64_t now_ms,
                     struct engine_call *call, struct problem_document *problem);
 
+/* The same of POST /v1/guard/{tool}/begin: the tool is named by the path, the executor may be. */
+bool guard_body_read(struct arena *arena, struct str body, const struct call_headers *headers, const char *tool,
+                     struct engine_call *call, struct problem_document *problem);
+
 /* ---- for the other bodies ---- */
 
 /* Parses a body. Problems as above: malformed (with the position) or too_large (too deep, too many values). */

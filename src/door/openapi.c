@@ -44,6 +44,42 @@ static const char decision_schema[] =
     "{\"type\":\"object\"," CLOSED ",\"properties\":{\"version\":{\"type\":[\"integer\",\"null\"],\"minimum\":1},"
     "\"note\":" TEXT_OR_NULL "}}";
 
+static const char compensate_schema[] =
+    "{\"type\":\"object\",\"required\":[\"playbook\"]," CLOSED ",\"properties\":{"
+    "\"playbook\":{\"type\":\"string\",\"minLength\":1,\"description\":\"One of its tool's.\"},"
+    "\"version\":{\"type\":[\"integer\",\"null\"],\"minimum\":1},"
+    "\"reason\":{\"type\":[\"string\",\"null\"],\"maxLength\":2000},"
+    "\"wait_ms\":{\"type\":[\"integer\",\"null\"],\"minimum\":0,\"maximum\":120000},"
+    "\"dry_run\":{\"type\":[\"boolean\",\"null\"]}}}";
+
+static const char guard_begin_schema[] =
+    "{\"type\":\"object\",\"properties\":{\"arguments\":{\"type\":\"object\"},"
+    "\"executor\":{\"type\":\"string\",\"description\":\"a random text of this process: the same begin said again by "
+    "it gets the same lease\"},"
+    "\"idempotency_key\":{\"type\":\"string\"},\"run_id\":{\"type\":\"string\"},\"step_id\":{\"type\":\"string\"},"
+    "\"session_id\":{\"type\":\"string\"},\"call_id\":{\"type\":\"string\"},\"workflow\":{\"type\":\"string\"},"
+    "\"repeat_of\":{\"type\":\"string\"},\"distinct_from\":{},\"override_reason\":{\"type\":\"string\"},"
+    "\"wait_ms\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":120000},\"dry_run\":{\"type\":\"boolean\"}},"
+    "\"additionalProperties\":false}";
+#define LEASE_MEMBER "\"lease\":{\"type\":\"string\",\"description\":\"token of the lease\"}"
+static const char guard_heartbeat_schema[] = "{\"type\":\"object\",\"required\":[\"lease\"],\"properties\":{" LEASE_MEMBER
+                                             "},\"additionalProperties\":false}";
+static const char guard_complete_schema[] =
+    "{\"type\":\"object\",\"required\":[\"lease\"],\"properties\":{" LEASE_MEMBER
+    ",\"result\":{},\"external_id\":{\"type\":\"string\"},\"noop\":{\"type\":\"boolean\",\"description\":\"it was "
+    "already so\"}},\"additionalProperties\":false}";
+static const char guard_fail_schema[] =
+    "{\"type\":\"object\",\"required\":[\"lease\",\"effect\"],\"properties\":{" LEASE_MEMBER
+    ",\"effect\":{\"enum\":[\"none\",\"unknown\"],\"description\":\"none: it is proven that nothing happened\"},"
+    "\"retry\":{\"type\":\"boolean\",\"description\":\"with effect none: the next begin may perform it\"},"
+    "\"error\":{\"type\":\"object\",\"required\":[\"message\"]}},\"additionalProperties\":false}";
+static const char guard_schema[] =
+    "{\"type\":\"object\",\"required\":[\"decision\",\"lease\",\"operation\"],\"properties\":{"
+    "\"decision\":{\"enum\":[\"execute\",\"replay\",\"wait\",\"approval_required\",\"denied\",\"unknown\"]},"
+    "\"lease\":{\"type\":[\"object\",\"null\"],\"properties\":{\"token\":{\"type\":\"string\"},"
+    "\"idempotency_key\":{\"type\":\"string\"},\"lease_ms\":{\"type\":\"integer\"},\"expires_at\":{\"type\":\"string\"}}},"
+    "\"operation\":" REF("Operation") "}}";
+
 static const char approval_schema[] =
     "{\"type\":\"object\"," CLOSED ",\"properties\":{\"version\":{\"type\":[\"integer\",\"null\"],\"minimum\":1},"
     "\"note\":{\"type\":[\"string\",\"null\"],\"maxLength\":2000},\"via\":{\"enum\":[\"cli\",null]}}}";
@@ -70,7 +106,8 @@ static const char approval_view_schema[] =
 /* A text with blanks between its patterns is taken, too; what is answered is a list, or null: not limited. */
 #define PATTERNS_OR_NULL "{\"type\":[\"array\",\"null\"],\"maxItems\":100,\"items\":{\"type\":\"string\"}}"
 #define NEW_PATTERNS                                                                                                   \
-    "{\"type\":[\"array\",\"string\",\"null\"],\"maxItems\":100,\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":200}}"
+    "{\"type\":[\"array\",\"string\",\"null\"],\"maxItems\":100,\"items\":{\"type\":\"string\",\"minLength\":1,"       \
+    "\"maxLength\":200}}"
 
 static const char new_token_schema[] =
     "{\"type\":\"object\",\"required\":[\"principal\",\"role\"]," CLOSED ",\"properties\":{"
@@ -78,73 +115,70 @@ static const char new_token_schema[] =
         "Role") ","
                 "\"tools\":" NEW_PATTERNS ",\"entities\":" NEW_PATTERNS ",\"expires_at\":" TIME_OR_NULL "}}";
 
-static const char
-    operation_schema
-        [] =
-            "{\"type\":\"object\",\"required\":[\"operation_id\",\"tool\",\"status\",\"reason\",\"replayed\","
-            "\"attempts\","
-            "\"lookups\","
-            "\"version\",\"key_source\",\"key_version\",\"created_at\",\"updated_at\",\"completed_at\",\"not_before\","
-            "\"result\","
-            "\"error\",\"external_id\",\"http_status\",\"result_dropped\",\"next_action\",\"retry_after_ms\",\"safe_"
-            "user_"
-            "message\","
-            "\"principal\",\"run_id\",\"step_id\",\"session_id\",\"workflow\",\"repeat_of\",\"distinct_from\","
-            "\"previous\","
-            "\"links\"]," CLOSED ",\"properties\":{"
-            "\"operation_id\":" ID_OR_NULL ",\"tool\":" TEXT ",\"status\":" REF("Status") ",\"reason\":" REF(
-                "Reason") ","
-                          "\"replayed\":" BOOL ",\"attempts\":" COUNT ",\"lookups\":" COUNT ",\"version\":" COUNT ","
-                          "\"key_source\":" REF(
-                              "KeySource") ",\"key_version\":" COUNT ","
-                                           "\"created_at\":" TIME_OR_NULL ",\"updated_at\":" TIME_OR_NULL
-                                           ",\"completed_at\":" TIME_OR_NULL ","
-                                           "\"not_before\":" TIME_OR_NULL
-                                           ",\"result\":{},\"error\":{\"type\":[\"object\",\"null\"]},"
-                                           "\"external_id\":" TEXT_OR_NULL ",\"http_status\":" INT_OR_NULL
-                                           ",\"result_dropped\":" BOOL ",\"result_bytes\":" COUNT ","
-                                           "\"next_action\":" REF(
-                                               "NextAction") ",\"retry_after_ms\":" INT_OR_NULL
-                                                             ",\"safe_user_message\":" TEXT ","
-                                                             "\"principal\":" TEXT_OR_NULL ",\"run_id\":" TEXT_OR_NULL
-                                                             ",\"step_id\":" TEXT_OR_NULL
-                                                             ",\"session_id\":" TEXT_OR_NULL ","
-                                                             "\"workflow\":" TEXT_OR_NULL ",\"repeat_of\":" ID_OR_NULL
-                                                             ",\"distinct_from\":" TEXT_OR_NULL ","
-                                                             "\"previous\":" ID_OR_NULL ",\"key\":" TEXT_OR_NULL
-                                                             ",\"arguments\":{\"type\":[\"object\",\"null\"]},"
-                                                             "\"incidents\":" LIST_OF("Incident") ",\"approval\":" REF(
-                                                                 "ApprovalRecord") ",\"decision\":" REF("ApprovalDecisi"
-                                                                                                        "on") ",\"note"
-                                                                                                              "\":" TEXT
-                                                                                                              ","
-                                                                                                              "\"links"
-                                                                                                              "\":{"
-                                                                                                              "\"type\""
-                                                                                                              ":["
-                                                                                                              "\"object"
-                                                                                                              "\","
-                                                                                                              "\"null\""
-                                                                                                              "]"
-                                                                                                              "," CLOSED
-                                                                                                              ",\"requi"
-                                                                                                              "red\":["
-                                                                                                              "\"self\""
-                                                                                                              ",\"event"
-                                                                                                              "s\","
-                                                                                                              "\"attemp"
-                                                                                                              "ts\"],"
-                                                                                                              "\"proper"
-                                                                                                              "ties\":{"
-                                                                                                              "\"self\""
-                                                                                                              ":" TEXT
-                                                                                                              ",\"event"
-                                                                                                              "s\""
-                                                                                                              ":" TEXT
-                                                                                                              ",\"attem"
-                                                                                                              "pts\""
-                                                                                                              ":" TEXT
-                                                                                                              "}}}}";
+static const char operation_schema[] =
+    "{\"type\":\"object\",\"required\":[\"operation_id\",\"tool\",\"status\",\"reason\",\"replayed\","
+    "\"attempts\","
+    "\"lookups\","
+    "\"version\",\"key_source\",\"key_version\",\"created_at\",\"updated_at\",\"completed_at\",\"not_before\","
+    "\"result\","
+    "\"error\",\"external_id\",\"http_status\",\"result_dropped\",\"next_action\",\"retry_after_ms\",\"safe_"
+    "user_"
+    "message\","
+    "\"principal\",\"run_id\",\"step_id\",\"session_id\",\"workflow\",\"repeat_of\",\"distinct_from\","
+    "\"previous\","
+    "\"links\"]," CLOSED ",\"properties\":{"
+    "\"operation_id\":" ID_OR_NULL ",\"tool\":" TEXT ",\"status\":" REF("Status") ",\"reason\":" REF(
+        "Reason") ","
+                  "\"replayed\":" BOOL ",\"attempts\":" COUNT ",\"lookups\":" COUNT ",\"version\":" COUNT ","
+                  "\"key_source\":" REF(
+                      "KeySource") ",\"key_version\":" COUNT ","
+                                   "\"created_at\":" TIME_OR_NULL ",\"updated_at\":" TIME_OR_NULL
+                                   ",\"completed_at\":" TIME_OR_NULL ","
+                                   "\"not_before\":" TIME_OR_NULL
+                                   ",\"result\":{},\"error\":{\"type\":[\"object\",\"null\"]},"
+                                   "\"external_id\":" TEXT_OR_NULL ",\"http_status\":" INT_OR_NULL
+                                   ",\"result_dropped\":" BOOL ",\"result_bytes\":" COUNT ","
+                                   "\"next_action\":" REF(
+                                       "NextAction") ",\"retry_after_ms\":" INT_OR_NULL ",\"safe_user_message\":" TEXT
+                                                     ","
+                                                     "\"principal\":" TEXT_OR_NULL ",\"run_id\":" TEXT_OR_NULL
+                                                     ",\"step_id\":" TEXT_OR_NULL ",\"session_id\":" TEXT_OR_NULL ","
+                                                     "\"workflow\":" TEXT_OR_NULL ",\"repeat_of\":" ID_OR_NULL
+                                                     ",\"distinct_from\":" TEXT_OR_NULL ","
+                                                     "\"previous\":" ID_OR_NULL ",\"compensates\":" ID
+                                                     ",\"playbook\":" TEXT ",\"compensation\":" ID
+                                                     ",\"key\":" TEXT_OR_NULL
+                                                     ",\"arguments\":{\"type\":[\"object\",\"null\"]},"
+                                                     "\"incidents\":" LIST_OF("Incident") ",\"approval\":" REF(
+                                                         "ApprovalRecord") ",\"decision\":" REF("ApprovalDecisi"
+                                                                                                "on") ",\"note"
+                                                                                                      "\":" TEXT ","
+                                                                                                      "\"links"
+                                                                                                      "\":{"
+                                                                                                      "\"type\""
+                                                                                                      ":["
+                                                                                                      "\"object"
+                                                                                                      "\","
+                                                                                                      "\"null\""
+                                                                                                      "]"
+                                                                                                      "," CLOSED
+                                                                                                      ",\"requi"
+                                                                                                      "red\":["
+                                                                                                      "\"self\""
+                                                                                                      ",\"event"
+                                                                                                      "s\","
+                                                                                                      "\"attemp"
+                                                                                                      "ts\"],"
+                                                                                                      "\"proper"
+                                                                                                      "ties\":{"
+                                                                                                      "\"self\""
+                                                                                                      ":" TEXT
+                                                                                                      ",\"event"
+                                                                                                      "s\""
+                                                                                                      ":" TEXT
+                                                                                                      ",\"attem"
+                                                                                                      "pts\""
+                                                                                                      ":" TEXT "}}}}";
 
 static const char tombstone_schema[] =
     "{\"type\":\"object\",\"description\":\"An operation of which only the fact is still kept.\",\"required\":["
@@ -202,7 +236,8 @@ static const char entity_schema[] =
 static const char budget_schema[] =
     "{\"type\":\"object\"," CLOSED
     ",\"required\":[\"budget\",\"principal\",\"key\",\"used\",\"limit\",\"per_ms\"],\"properties\":{\"budget\":" TEXT
-    ",\"principal\":" TEXT_OR_NULL ",\"key\":" TEXT_OR_NULL ",\"used\":" TEXT ",\"limit\":" TEXT ",\"per_ms\":" INT "}}";
+    ",\"principal\":" TEXT_OR_NULL ",\"key\":" TEXT_OR_NULL ",\"used\":" TEXT ",\"limit\":" TEXT ",\"per_ms\":" INT
+    "}}";
 
 static const char run_schema[] =
     "{\"type\":\"object\"," CLOSED ",\"required\":[\"run_id\",\"operations\",\"next\",\"summary\",\"complete\","
@@ -225,7 +260,7 @@ static const char tool_schema[] =
 
 #define TOKEN_MEMBERS                                                                                                  \
     "\"id\":" TEXT ",\"tenant\":" TEXT ",\"principal\":" TEXT                                                          \
-    ",\"role\":" REF("Role") ",\"tools\":" PATTERNS_OR_NULL ",\"entities\":" PATTERNS_OR_NULL                        \
+    ",\"role\":" REF("Role") ",\"tools\":" PATTERNS_OR_NULL ",\"entities\":" PATTERNS_OR_NULL                          \
                              ",\"created_at\":" TIME_OR_NULL ","                                                       \
                              "\"expires_at\":" TIME_OR_NULL ",\"revoked_at\":" TIME_OR_NULL
 #define TOKEN_REQUIRED                                                                                                 \
@@ -264,8 +299,10 @@ static const char problem_schema[] =
                                                  ",\"keyword\":" TEXT_OR_NULL "}}},"
                                                  "\"differing\":{\"type\":\"array\",\"items\":" TEXT
                                                  "},\"version\":" INT ",\"retry_after_ms\":" INT
-    ",\"entity\":{\"type\":\"object\",\"properties\":{\"type\":" TEXT ",\"id\":" TEXT "}},\"budget\":" TEXT
-    ",\"at\":" TIME_OR_NULL ",\"until\":" TIME_OR_NULL ",\"override\":{\"enum\":[\"with_reason\",\"denied\"]}}}";
+                                                 ",\"entity\":{\"type\":\"object\",\"properties\":{\"type\":" TEXT
+                                                 ",\"id\":" TEXT "}},\"budget\":" TEXT ",\"at\":" TIME_OR_NULL
+                                                 ",\"until\":" TIME_OR_NULL
+                                                 ",\"override\":{\"enum\":[\"with_reason\",\"denied\"]}}}";
 
 #define LIST_SCHEMA(name, item)                                                                                        \
     "{\"type\":\"object\"," CLOSED ",\"required\":[\"" name "\",\"next\"],\"properties\":{\"" name                     \
@@ -308,10 +345,16 @@ static const struct {
     {"Call", call_schema},
     {"Resolve", resolve_schema},
     {"Decision", decision_schema},
+    {"Compensate", compensate_schema},
     {"Approval", approval_schema},
     {"ApprovalRecord", approval_record_schema},
     {"ApprovalDecision", approval_decision_schema},
     {"ApprovalView", approval_view_schema},
+    {"GuardBegin", guard_begin_schema},
+    {"GuardHeartbeat", guard_heartbeat_schema},
+    {"GuardComplete", guard_complete_schema},
+    {"GuardFail", guard_fail_schema},
+    {"Guard", guard_schema},
     {"NewToken", new_token_schema},
     {"CallAnswer", call_answer_schema},
     {"Operation", operation_schema},

@@ -80,8 +80,20 @@ bool rest_page(struct exchange *exchange, bool (*valid)(const char *id), size_t 
 const char *rest_write_operations(struct exchange *exchange, const struct ledger_list *list);
 void rest_write_next(struct exchange *exchange, const char *next); /* ,"next":… */
 
+/* rest_compensate.c: "playbooks":[…] of a tool. */
+void rest_write_playbooks(struct json_out *out, const struct tool *tool);
+
 /* Replies of the engine to calls, waits and decisions. */
 void rest_reply(struct exchange *exchange, const struct engine_reply *reply, bool own_call);
+
+/* Whether no fact came twice in the headers; else the exchange is refused. */
+bool rest_headers_single(struct exchange *exchange);
+
+/* rest_guard.c */
+void rest_guard_begin(struct exchange *exchange);
+void rest_guard_heartbeat(struct exchange *exchange);
+void rest_guard_complete(struct exchange *exchange);
+void rest_guard_fail(struct exchange *exchange);
 
 /* rest_calls.c, rest_approvals.c, rest_operations.c, rest_run.c, rest_system.c, rest_tokens.c */
 void rest_call(struct exchange *exchange);
@@ -96,6 +108,7 @@ void rest_cancel(struct exchange *exchange);
 void rest_approval(struct exchange *exchange);
 void rest_approve(struct exchange *exchange);
 void rest_deny(struct exchange *exchange);
+void rest_compensate(struct exchange *exchange);
 void rest_run(struct exchange *exchange);
 void rest_incidents(struct exchange *exchange);
 void rest_acknowledge(struct exchange *exchange);

@@ -11,7 +11,7 @@ static void called(void *user, const struct engine_reply *reply)
 }
 
 /* A fact that came twice in the headers cannot be trusted to be one. */
-static bool headers_single(struct exchange *exchange)
+bool rest_headers_single(struct exchange *exchange)
 {
     static const enum header single[] = {HEADER_IDEMPOTENCY_KEY, HEADER_RUN_ID,  HEADER_STEP_ID,
                                          HEADER_SESSION_ID,      HEADER_CALL_ID, HEADER_PREFER};
@@ -39,7 +39,7 @@ void rest_call(struct exchange *exchange)
     };
     struct problem_document problem;
     struct engine_call *call = arena_alloc(&exchange->arena, sizeof *call);
-    if (!headers_single(exchange))
+    if (!rest_headers_single(exchange))
         return;
     if (!call_body_read(&exchange->arena, buf_str(&exchange->body), &given, exchange_now_ms(exchange), call,
                         &problem)) {

@@ -60,7 +60,7 @@ static void lease(struct flight *flight, int64_t now, int64_t ms)
 
 /* 5.1: with a free slot the electing commit writes the operation as dispatched with attempt 1, so that a call costs two
  * commits; else it waits as pending_dispatch, in memory or in the ledger. */
-static void plan_first_state(struct flight *flight, int64_t now)
+static void plan_first_state(struct flight *flight, const struct engine_call *request, int64_t now)
 {
     struct operation *op = &flight->op;
     const struct provider *provider = flight->tool->provider;
@@ -71,6 +71,10 @@ static void plan_first_state(struct flight *flight, int64_t now)
     }
     if (op->not_before_ms > now) {
         plan_for_later(op);
+        return;
+    }
+    if (flight->tool->guard_lease_ms > 0) {
+        guard_first_state(flight, request, now);
         return;
     }
     enum gate_answer answer = gate_take(&flight->route->gate, provider, false, now, &until);
@@ -164,6 +168,10 @@ static void begin(struct flight *flight, struct waiter *waiter)
     replay_forget(&engine->replay, &flight->op.key_hash); /* a new version of the key */
     log_transitions(engine, &flight->op, &flight->request.admit.event, 1);
     waiter->opened = true;
+    if (flight->op.state == STATE_DISPATCHED && flight->executor) {
+        guard_begun(flight, waiter);
+        return;
+    }
     if (!waiter->reply) { /* the caller left while the ledger decided */
         waiter_attach(waiter, &flight->durable);
         engine_caller_left(engine, waiter);
@@ -272,7 +280,10 @@ static void admitted(struct ledger_request *request)
     count_verdict(&engine->stats, verdict);
     switch (verdict) {
     case VERDICT_NEW: begin(flight, waiter); return;
-    case VERDICT_JOIN: join(flight, waiter); break;
+    case VERDICT_JOIN:
+        if (!guard_joins(flight, waiter, request->admit.result.existing))
+            join(flight, waiter);
+        break;
     case VERDICT_REPLAY:
         if (digest_equal(&request->admit.result.existing->key_hash, &flight->op.key_hash))
             replay_keep(&engine->replay, request->admit.result.existing);
@@ -591,6 +602,14 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
         reply_error(engine, reply, user, REPLY_REPEAT, &err);
         return NULL;
     }
+    if (!as->old && !request->dry_run && (tool->guard_lease_ms > 0) != request->begins) {
+        err_set(&err, ERR_CONFLICT,
+                request->begins ? "tool %s is no tool of guard mode: call it at /v1/calls"
+                                : "tool %s is performed by the application itself: begin it at /v1/guard/%s/begin",
+                tool->name, tool->name);
+        reply_error(engine, reply, user, REPLY_IMPOSSIBLE, &err);
+        return NULL;
+    }
     struct flight *flight = flight_new(engine);
     struct operation *op = &flight->op;
     struct ledger_admit *admit = &flight->request.admit;
@@ -598,6 +617,7 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
     flight_set_tool(flight, engine->registry, tool);
     flight->origin = request->origin;
     new_operation_id(engine, op);
+    guard_name_executor(flight, request);
     if (identity_derive(&request->call, tool, secret_of(engine), &flight->arena, op, &admit->admission,
                         &flight->arguments, &why, &err)) {
         refuse(flight, reply, user, &why, &err);
@@ -642,7 +662,7 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
     if (request->dry_run)
         op->state = STATE_PLANNED;
     else
-        plan_first_state(flight, op->created_ms);
+        plan_first_state(flight, request, op->created_ms);
     struct waiter *waiter = waiter_new(engine, reply, user, wait_of(request, tool));
     submit_admission(flight, request, waiter);
     return waiter;

@@ -86,6 +86,7 @@ struct engine_reply {
     bool replayed;                     /* this call did not cause the execution it is told about */
     bool other_arguments;              /* replayed although the arguments differ (on_mismatch: replay) */
     bool waited_out;                   /* the caller's wait ended first */
+    const char *lease;                 /* guard mode: the caller is to perform it now; the lease's token */
     const struct identity_error *why;  /* REPLY_REFUSED */
     const char *const *differing;      /* REPLY_CONFLICT: JSON Pointers; empty when the old arguments are gone */
     size_t differing_count;
@@ -101,6 +102,8 @@ struct engine_call {
     const struct scope *scope; /* what the caller may use; NULL = not limited. Beyond: REPLY_REFUSED, ERR_DENIED */
     struct call call;          /* call.arguments may be changed in place by defaults and normalisers */
     bool async;                /* answer after admission: 202 */
+    bool begins;               /* guard mode: the caller performs the effect itself if it is elected */
+    const char *executor;      /* begins: tells executors apart: its begin repeated gets the same lease; NULL = none */
     bool dry_run;
     int64_t wait_ms;              /* < 0: the tool's default */
     bool waits_for_people;        /* also while people decide; else a call that needs approval is answered at once */
@@ -190,6 +193,30 @@ struct engine_compensation {
  * reply. */
 void engine_compensate(struct engine *engine, const struct engine_compensation *compensation, engine_reply_fn *reply,
                        void *user);
+
+/* ---- guard mode (design 11.2) ---- */
+
+enum guard_word { GUARD_HEARTBEAT, GUARD_COMPLETE, GUARD_FAIL };
+
+/* What the holder of a lease says. Borrowed until the reply. */
+struct engine_guard {
+    enum guard_word word;
+    const char *tenant, *tool; /* tenant NULL = any */
+    const char *lease;         /* token */
+    const char *actor;
+    struct str result;       /* COMPLETE: JSON text; absent = none */
+    const char *external_id; /* COMPLETE: may be NULL */
+    bool noop;               /* COMPLETE: it was already so */
+    bool no_effect;          /* FAIL: it is proven that nothing happened, else it may have */
+    bool retry;              /* FAIL with no_effect: the next begin may try again */
+    struct str error;        /* FAIL: JSON text {"message", …}; absent = none */
+    const char *detail;      /* FAIL: in words, may be NULL */
+};
+
+/* Reply: REPLY_OPERATION with the new state (lease set while it goes on), NOT_FOUND (no such lease), IMPOSSIBLE (a
+ * heartbeat after the lease has ended), UNAVAILABLE. What an executor says after its lease has ended is late evidence:
+ * kept and applied, never thrown away. The same word said again is answered with the operation. */
+void engine_guard(struct engine *engine, const struct engine_guard *word, engine_reply_fn *reply, void *user);
 
 /* ---- figures ---- */
 

@@ -144,7 +144,7 @@ static void log_attempt(const struct flight *flight, const struct attempt *attem
 
 /* ---- step and commit ---- */
 
-static void add_row(struct flight *flight, const struct attempt *attempt)
+void flight_add_row(struct flight *flight, const struct attempt *attempt)
 {
     assert(flight->row_count < LEDGER_CHANGE_ATTEMPTS_MAX);
     flight->rows[flight->row_count++] = *attempt;
@@ -170,6 +170,7 @@ static bool goes_over_leases(enum step_kind kind)
     case STEP_REFUSE:
     case STEP_LOOKUP_BEGIN:
     case STEP_LOOKUP_ANSWER:
+    case STEP_RENEW:
     case STEP_WAKE:
     case STEP_OWNER_GONE: break;
     }
@@ -182,6 +183,8 @@ static const char *holder(const struct flight *flight, enum step_kind kind)
 {
     if (flight->owned)
         return flight->engine->incarnation;
+    if (flight->executor && (kind == STEP_ANSWER || kind == STEP_RENEW)) /* as long as its lease lasts */
+        return flight->executor;
     return kind == STEP_EVIDENCE || kind == STEP_INBOUND ? flight->durable.owner : NULL;
 }
 
@@ -245,7 +248,7 @@ static enum err_code run_step(struct flight *flight, struct step_input *in, stru
     struct engine *engine = flight->engine;
     in->now_ms = engine_now(engine);
     in->random = env_random64(engine->env);
-    in->owner = engine->incarnation;
+    in->owner = flight->executor ? flight->executor : engine->incarnation;
     in->arena = &flight->arena;
     if (in->lease_ms == 0)
         in->lease_ms = flight_lease_ms(flight->tool);
@@ -254,6 +257,8 @@ static enum err_code run_step(struct flight *flight, struct step_input *in, stru
 
 int64_t flight_lease_ms(const struct tool *tool)
 {
+    if (tool && tool->guard_lease_ms > 0)
+        return tool->guard_lease_ms;
     return (tool ? tool->provider->timeout_ms : 0) + LEASE_SLACK_MS;
 }
 
@@ -401,7 +406,7 @@ static void reload_done(struct ledger_request *request)
     /* has_finding stays until the commit: when somebody moves the row once more, the evidence is tried again. */
     struct step_input in = {.kind = STEP_EVIDENCE, .attempt = flight->attempt.number, .finding = flight->finding};
     flight->row_count = 0;
-    add_row(flight, &flight->attempt);
+    flight_add_row(flight, &flight->attempt);
     flight_step(flight, &in, AFTER_GO_ON, NULL);
 }
 
@@ -535,7 +540,7 @@ static void keep_answer(struct flight *flight, const struct adapter_answer *answ
     attempt->provider_request_id = arena_copy_text(arena, answer->provider_request_id);
     attempt->detail = flight->finding.detail;
     log_attempt(flight, attempt);
-    add_row(flight, attempt);
+    flight_add_row(flight, attempt);
 }
 
 /* The look-up goes on with the next page: a request of its own, with a row of its own. */
@@ -544,7 +549,7 @@ static void next_page(struct flight *flight, const struct adapter_answer *answer
     flight->progress = arena_str(&flight->arena, answer->progress);
     flight->has_finding = false;
     flight_begin_attempt(flight, ATTEMPT_LOOKUP);
-    add_row(flight, &flight->attempt);
+    flight_add_row(flight, &flight->attempt);
     struct step_input in = {.kind = STEP_LOOKUP_BEGIN};
     flight_step(flight, &in, AFTER_SEND, NULL);
 }
@@ -636,10 +641,14 @@ static bool take_slot(struct flight *flight, bool resend)
 
 void flight_want_send(struct flight *flight)
 {
+    if (flight->tool->guard_lease_ms > 0) {
+        guard_await_executor(flight);
+        return;
+    }
     if (!take_slot(flight, flight->op.attempts > 0))
         return;
     flight_begin_attempt(flight, ATTEMPT_CALL);
-    add_row(flight, &flight->attempt);
+    flight_add_row(flight, &flight->attempt);
     struct step_input in = {.kind = STEP_DISPATCH, .attempt = flight->attempt.number};
     flight_step(flight, &in, AFTER_SEND, NULL);
 }
@@ -650,7 +659,7 @@ static void want_lookup(struct flight *flight)
         return;
     flight_begin_attempt(flight, ATTEMPT_LOOKUP);
     flight->lookup_began_ms = flight->attempt.started_ms;
-    add_row(flight, &flight->attempt);
+    flight_add_row(flight, &flight->attempt);
     struct step_input in = {.kind = STEP_LOOKUP_BEGIN, .attempt = flight->attempt.number};
     flight_step(flight, &in, AFTER_SEND, NULL);
 }
@@ -736,7 +745,7 @@ static void former_attempts(struct ledger_request *request)
         attempt->outcome = OUTCOME_LOST;
         attempt->finished_ms = engine_now(engine);
         attempt->detail = "the gateway that sent it is gone";
-        add_row(flight, attempt);
+        flight_add_row(flight, attempt);
     }
     if (flight->op.state != STATE_DISPATCHED) {
         flight_wake(flight);

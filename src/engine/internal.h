@@ -81,6 +81,9 @@ struct flight {
     struct operation op;      /* as it is to be; texts in the arena */
     struct operation durable; /* as the ledger has it: only this is told to callers */
     bool owned;               /* the stored row names us as owner: commits are fenced */
+    const char *executor;     /* guard mode: owner that the application's lease has, or is to have; NULL = none */
+    char executor_hex[33];    /* what tells the beginning executor from others; "" = none */
+    struct waiter *taker;     /* the caller that tries to become the executor of what is there */
     enum phase phase;
     struct registry *registry;    /* a reference */
     const struct tool *tool;      /* NULL when the registry has none */
@@ -223,6 +226,20 @@ void flight_take_turn(struct flight *flight);  /* planned: with its entities on 
 void route_push(struct route *route, struct queued *queued);
 bool route_remove(struct route *route, struct queued *queued);
 void route_pump(struct route *route);
+
+/* flight.c: an attempt's row goes with the next commit. */
+void flight_add_row(struct flight *flight, const struct attempt *attempt);
+
+/* guard.c (design 11.2) */
+void guard_name_executor(struct flight *flight, const struct engine_call *request);
+/* The first state of a call of guard mode. */
+void guard_first_state(struct flight *flight, const struct engine_call *request, int64_t now_ms);
+/* It was admitted with a lease: the caller is told to perform it. Frees the flight. */
+void guard_begun(struct flight *flight, struct waiter *waiter);
+/* It is there already. False: nothing in it is this caller's to perform. */
+bool guard_joins(struct flight *flight, struct waiter *waiter, const struct operation *existing);
+/* A planned operation may be performed now: it waits for a begin. */
+void guard_await_executor(struct flight *flight);
 
 /* reads.c */
 struct reads *reads_new(struct engine *engine);

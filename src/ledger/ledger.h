@@ -95,7 +95,7 @@ struct ledger_transition {
 /* Hands out rows whose wake_at_ms has come (0 < wake_at <= now): non-terminal rows first, oldest first, and only rows
  * without owner, owned by `owner`, or whose lease has ended (lease_until <= now). With `foreign`: instead all
  * non-terminal rows owned by any other incarnation, whatever their lease (only right when the caller knows that no
- * other process lives: SQLite under its lock file). Each row handed out gets owner and lease_until = now + lease_ms and
+ * other process lives: SQLite under its lock file), but those that executors of guard mode hold. Each row handed out gets owner and lease_until = now + lease_ms and
  * wake_at = lease_until, in the same transaction (rev is not raised; no event). */
 struct ledger_claim {
     const char *owner;          /* in */

@@ -444,7 +444,8 @@ static int compare_due(const void *left, const void *right)
 static bool wanted(const struct ledger_claim *claim, const struct operation *op)
 {
     if (claim->foreign)
-        return !state_terminal(op->state) && op->owner && !text_equal(op->owner, claim->owner);
+        return !state_terminal(op->state) && op->owner && !text_equal(op->owner, claim->owner) &&
+               !operation_executor_holds(op);
     return op->wake_at_ms > 0 && op->wake_at_ms <= claim->now_ms;
 }
 

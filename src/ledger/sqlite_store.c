@@ -52,7 +52,7 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
                 "WHERE open = ?1 AND wake_at_ms > 0 AND wake_at_ms <= ?2 AND (open = 1 OR wake_at_ms > 0) "
                 "ORDER BY wake_at_ms, n LIMIT ?3",
     [SQL_FOREIGN] = "SELECT " FULL_ROW " FROM operations WHERE open = 1 AND owner IS NOT NULL AND owner IS NOT ?1 "
-                    "ORDER BY wake_at_ms, n LIMIT ?2",
+                    "AND owner NOT GLOB '" OPERATION_EXECUTOR_PREFIX "*' ORDER BY wake_at_ms, n LIMIT ?2",
     [SQL_NEXT_WAKE] = "SELECT wake_at_ms FROM operations WHERE open = ?1 AND wake_at_ms > ?2 "
                       "AND (open = 1 OR wake_at_ms > 0) ORDER BY wake_at_ms LIMIT 1",
     [SQL_LIST_DOWN] = "SELECT " FULL_ROW " FROM operations WHERE n < ?1 ORDER BY n DESC LIMIT ?2",
