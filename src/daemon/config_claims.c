@@ -33,7 +33,7 @@ static const struct option guard_options[] = {
     {"message", OPTION_TEMPLATE, .required = true,
      .text = "Why: `order {order_id} is already refunded by {order.by.state}`."},
 };
-const struct option_section config_guard_section =
+const struct option_section config_state_guard_section =
     SECTION(guard_options, "tools.NAME.guards[]",
             "Refuses what the present state of its entities forbids: at admission, and again when its turn has come.");
 

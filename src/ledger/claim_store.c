@@ -50,7 +50,7 @@ static enum err_code debit(struct claim_store *store, const struct operation *op
     struct budget_slice slice = {.amount = decimal_of(0)}, *slices;
     size_t count;
     claims_slice(op->created_ms, debit->per_ms, &slice.start_ms, &slice.until_ms);
-    if (slice.until_ms <= now_ms - debit->per_ms)
+    if (slice.until_ms + debit->per_ms + CLAIM_SLACK_MS / 2 <= now_ms)
         return ERR_NONE;
     enum err_code code = store->ops->slices(store, op->tenant, debit, slice.until_ms - 1, arena, &slices, &count, err);
     if (code)
