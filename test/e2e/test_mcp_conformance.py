@@ -1,6 +1,8 @@
 """The official conformance suite of MCP. Control: the fixture server alone passes; then onced stands in front of it and hands
 its tools through (class read, forwarded): nothing may be lost, in either era."""
 
+import re
+
 import pytest
 
 from onced_e2e import mcp
@@ -54,6 +56,14 @@ def test_through_onced(world, fixture, tmp_path, revision):
     scored, unscored = run(f"http://127.0.0.1:{onced.port}/mcp", revision, tmp_path / "results")
     assert not scored
     assert set(unscored) <= ALONE_FAILS[revision]
+
+
+def test_auth_scenarios_are_named():
+    """onced does no OAuth towards servers: the suite's auth scenarios fail, and docs/mcp.md says so of each by name."""
+    listed = mcp.client_scenarios()
+    named = set(re.findall(r"`(auth/[a-z0-9-]+)`", (mcp.FOLDER.parents[1] / "docs" / "mcp.md").read_text()))
+    auth = {name for name in listed if name.startswith("auth/")}
+    assert len(auth) > 30 and named == auth
 
 
 CLIENT_SCENARIOS = [

@@ -70,6 +70,14 @@ def failures(checks):
             for scenario, list_ in checks.items() for check in list_ if check["status"] == "FAILURE"]
 
 
+def client_scenarios():
+    """All client scenarios that the suite has."""
+    done = subprocess.run([*program("@modelcontextprotocol/conformance", "dist/index.js"), "list"],
+                          capture_output=True, text=True, timeout=60, env=node_environment())
+    part = done.stdout.split("Client scenarios", 1)[1].split("Authorization server scenarios", 1)[0]
+    return [line[4:].split()[0] for line in part.splitlines() if line.startswith("  - ")]
+
+
 def required(revision):
     """The scored server scenarios of a requirement set."""
     done = subprocess.run([*program("@modelcontextprotocol/conformance", "dist/index.js"), "list", "--requirements", revision],
