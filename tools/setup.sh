@@ -13,7 +13,8 @@ packages_of() {
             libutf8proc-dev libuv1-dev
         ;;
     test)
-        echo libcmocka-dev ca-certificates python3:python3 python3-venv:venv nodejs:node npm:npm libsqlite3-dev
+        echo libcmocka-dev ca-certificates python3:python3 python3-venv:venv nodejs:node npm:npm libsqlite3-dev \
+            exim4-daemon-light:mail-server dovecot-imapd:dovecot
         ;;
     lint)
         echo clang:clang clang-format:clang-format clang-tidy:clang-tidy libclang-rt-14-dev:clang-rt llvm:llvm-symbolizer
@@ -39,6 +40,9 @@ have_command() {
     case $1 in
     venv) python3 -c 'import venv, ensurepip' >/dev/null 2>&1 ;;
     clang-rt) ls "$(clang -print-resource-dir 2>/dev/null)"/lib/*/libclang_rt.fuzzer-*.a >/dev/null 2>&1 ;;
+    # Debian has room for one mail server: where there is another one, its tests are skipped.
+    mail-server) [ -x /usr/sbin/exim4 ] || [ -e /usr/sbin/sendmail ] ;;
+    dovecot) [ -x /usr/sbin/dovecot ] ;;
     nginx) command -v nginx >/dev/null 2>&1 || [ -x /usr/sbin/nginx ] ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
     esac
@@ -93,11 +97,28 @@ apt() {
     # shellcheck disable=SC2086
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0 "$@" >"$log" 2>&1
 }
+# The servers are for tests, which start their own: Debian's scripts shall start none, neither now nor with the machine.
+services=
+for package in $missing; do
+    case $package in
+    exim4-daemon-light) services="$services exim4.service" ;;
+    dovecot-imapd) services="$services dovecot.service dovecot.socket" ;;
+    esac
+done
+policy=/usr/sbin/policy-rc.d
+if [ -n "$services" ] && [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' | $as_root sh -c "cat >$policy && chmod 755 $policy"
+    trap 'rm -f "$log"; $as_root rm -f "$policy"' EXIT
+fi
 # An old list of packages names files that are gone; a list that cannot be renewed may still do.
 apt update || echo "tools/setup.sh: apt-get update failed; going on with the package lists that are there" >&2
 # shellcheck disable=SC2086
-if ! apt install --no-install-recommends $missing; then
+if ! apt install --no-install-recommends --no-remove $missing; then
     cat "$log" >&2
     echo "tools/setup.sh: installing failed; the lines above say why" >&2
     exit 1
+fi
+if [ -n "$services" ] && command -v systemctl >/dev/null 2>&1; then
+    # shellcheck disable=SC2086
+    $as_root systemctl disable $services >/dev/null 2>&1 || true
 fi

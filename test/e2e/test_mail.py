@@ -14,12 +14,13 @@ import pytest
 from onced_e2e import registry
 from onced_e2e.crash import rounds
 from onced_e2e.figures import figure
-from onced_e2e.mail import PASSWORD, MailServers
+from onced_e2e.mail import PASSWORD, MailServers, there
 from onced_e2e.onced import TERMINAL, Onced
 from onced_e2e.wait import wait_until
 
 TEXT = {"type": "string"}
 CALLERS = 64
+pytestmark = pytest.mark.skipif(not there(), reason="Exim or Dovecot is missing (tools/setup.sh test)")
 
 
 @pytest.fixture(scope="module")
