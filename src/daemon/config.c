@@ -30,6 +30,7 @@ void loaded_tool_release(struct loaded_tool *tool)
     mail_tool_free(tool->mail);
     jq_program_free(tool->approval_when);
     config_claims_release(tool);
+    config_playbooks_release(tool);
     template_free(tool->key);
     normal_free(tool->normal);
     schema_free(tool->schema);
@@ -364,6 +365,7 @@ static void read_tree(const struct loader *loader, const struct json *root, cons
     config_budgets_read(loader, mapping(root, "budgets"));
     finish_servers(config, mapping(root, "providers"));
     load_tools(loader, root, catalog, config);
+    config_playbooks_check(loader);
     load_principals(loader, root);
     check_principals(loader, catalog);
 }

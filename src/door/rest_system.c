@@ -178,6 +178,8 @@ static void write_tool(struct json_out *out, const struct tool *tool)
     else
         json_out_raw(out, STR("{\"type\":\"object\"}"));
     write_policy(out, tool);
+    if (tool->playbook_count > 0)
+        rest_write_playbooks(out, tool);
     json_out_end_object(out);
 }
 

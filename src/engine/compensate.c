@@ -272,7 +272,7 @@ static void loaded(struct ledger_request *request)
     struct operation *op = request->get.op;
     struct err err = {0};
     engine_request_ended(undoing->engine);
-    MARK(undo_loaded);
+    MARK(decision_loaded);
     if (request->code) {
         answer_kind(undoing, request->code == ERR_NOT_FOUND ? REPLY_NOT_FOUND : REPLY_UNAVAILABLE, NULL, &request->err);
         return;
