@@ -190,8 +190,17 @@ void http_equalities_release(struct http_equalities *equalities)
 
 /* ---- sections ---- */
 
+/* Who accepts and never tells leaves the outcome open for ever. */
+static bool told_later(const struct http_tool *tool, const struct tool *core)
+{
+    bool told = tool->lookup != NULL;
+    for (unsigned i = 0; i < core->reconcile.strategy_count; i++)
+        told |= core->reconcile.strategies[i] == STRATEGY_WEBHOOK;
+    return told;
+}
+
 static void read_response(const struct json *value, const char *pointer, struct problems *problems,
-                          struct http_tool *tool)
+                          const struct tool *core, struct http_tool *tool)
 {
     static const int accepted_default[] = {202, 0};
     static const char *const bodies[] = {"json", "any", "none", NULL};
@@ -202,8 +211,8 @@ static void read_response(const struct json *value, const char *pointer, struct 
     out->success_default = !section_member(&section, "success");
     http_statuses_read(&section, "success", NULL, &out->success);
     http_statuses_read(&section, "noop", NULL, &out->noop);
-    http_statuses_read(&section, "accepted", tool->lookup ? accepted_default : NULL, &out->accepted);
-    if (out->accepted.count > 0 && !tool->lookup)
+    http_statuses_read(&section, "accepted", told_later(tool, core) ? accepted_default : NULL, &out->accepted);
+    if (out->accepted.count > 0 && !told_later(tool, core))
         section_problem(&section, "accepted", "needs a lookup, or the final outcome could never be known");
     http_statuses_read(&section, "refused", NULL, &out->refused);
     http_statuses_read(&section, "not_processed", NULL, &out->not_processed);
@@ -313,7 +322,8 @@ struct http_tool *http_tool_new(const struct json *value, const char *pointer, c
         section_problem(&section, "request", "is missing, expected at least a path");
     if (lookup)
         read_lookup(lookup, section_pointer(&section, STR("lookup")), problems, tool);
-    read_response(section_member(&section, "response"), section_pointer(&section, STR("response")), problems, tool);
+    read_response(section_member(&section, "response"), section_pointer(&section, STR("response")), problems, core,
+                  tool);
     http_equalities_read(&section, "verify", &tool->verify);
     if (tool->verify.count > 0 && tool->response.body == HTTP_ANSWER_NONE)
         section_problem(&section, "verify", "needs an answer to look into, but response.body is none");

@@ -7,6 +7,7 @@
 #include "core/operation.h"
 
 #define INBOX_SOURCES_MAX     64
+#define INBOX_TENANT_DEFAULT  "default"
 #define INBOX_EVENT_BYTES_MAX 255    /* of an event's id as the source gives it */
 #define INBOX_VALUE_BYTES_MAX 512    /* of what an event is matched by */
 #define INBOX_BODY_BYTES_MAX  262144 /* of one event */

@@ -43,6 +43,7 @@ void loaded_free(struct loaded *loaded)
         return;
     for (size_t i = 0; i < loaded->tool_count; i++)
         loaded_tool_release(&loaded->tools[i]);
+    config_inbox_release(loaded);
     for (size_t i = 0; i < loaded->provider_count; i++) {
         http_provider_free(loaded->providers[i].http);
         mcp_provider_free(loaded->providers[i].mcp);
@@ -343,8 +344,10 @@ static enum err_code make_registry(struct loaded *loaded, const struct json *roo
     policy_version(loaded, root, version);
     enum err_code code = registry_new(tools, loaded->tool_count, providers, loaded->provider_count, version,
                                       loaded_destroy, loaded, out, err);
-    if (!code)
+    if (!code) {
         registry_restrict(*out, loaded->access, loaded->access_count);
+        registry_listen(*out, loaded->sources, loaded->source_count);
+    }
     free(tools);
     free(providers);
     return code;
@@ -364,8 +367,10 @@ static void read_tree(const struct loader *loader, const struct json *root, cons
     load_providers(loader, root);
     config_budgets_read(loader, mapping(root, "budgets"));
     finish_servers(config, mapping(root, "providers"));
+    config_inbox_read(loader, mapping(root, "inbox"));
     load_tools(loader, root, catalog, config);
     config_playbooks_check(loader);
+    config_inbox_check(loader);
     load_principals(loader, root);
     check_principals(loader, catalog);
 }

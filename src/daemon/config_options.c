@@ -659,11 +659,9 @@ static const struct option tool_options[] = {
     {"reconcile", OPTION_CHOICES,
      .by_class = {"", "resend, lookup, manual", "resend, lookup, manual", "lookup, manual", "lookup, manual"},
      .choices = {"resend", "lookup", "webhook", "manual"}, .max = STRATEGIES_MAX, .at = AT(tool, reconcile.strategies),
-     .count_at = AT(tool, reconcile.strategy_count), .unavailable = "webhook",
-     .hint = "webhooks are not available in this version",
+     .count_at = AT(tool, reconcile.strategy_count),
      .text = "How an unknown outcome is settled, in this order. Of the default, what the tool cannot do is left out. "
-             "`webhook` is "
-             "not available in this version."},
+             "`webhook`: for `webhook_wait` the provider's event (`inbox`) is waited for, then comes the next."},
     {"lookup", OPTION_SECTION, OPTION_HTTP, .section = &tool_lookup, .computed = "none",
      .text = "How to find out what really happened."},
     {"lookup", OPTION_SECTION, OPTION_MCP, .section = &mcp_tool_lookup, .computed = "none",
@@ -679,6 +677,10 @@ static const struct option tool_options[] = {
      .text = "Between look-ups at first; doubles."},
     {"lookup_interval_max", OPTION_DURATION, .fallback = "1m", .min = 10, .max = DAY,
      .at = AT(tool, reconcile.interval_max_ms), .text = "Longest pause between look-ups."},
+    {"webhook_wait", OPTION_DURATION, .fallback = "5m", .min = 1, .max = 30 * DAY,
+     .at = AT(tool, reconcile.webhook_ms),
+     .text = "Strategy `webhook`: how long an event is waited for before the next strategy; also before the first "
+             "look-up of an accepted operation, where `webhook` comes before `lookup`."},
     {"give_up", OPTION_DURATION, .fallback = "1h", .min = 1, .max = YEARS, .at = AT(tool, reconcile.give_up_ms),
      .text = "Since the outcome became unknown; then an operator is asked. Never closed by the clock alone."},
     {"watch", OPTION_DURATIONS, .fallback = "1m, 10m, 1h, 24h", .min = 1, .max = WATCH_MAX,
@@ -720,6 +722,8 @@ static const struct option file_options[] = {
      .text = "Per principal: the tools that it may see and call."},
     {"budgets", OPTION_MAP, .section = &config_budget_section, .computed = "none",
      .text = "Limits on sums and counts by name."},
+    {"inbox", OPTION_MAP, .section = &config_inbox_section, .computed = "none",
+     .text = "Where providers tell of their own accord (webhooks), by name: `POST /v1/inbox/NAME`."},
     {"providers", OPTION_MAP, .section = &config_provider_section, .text = "External systems by name."},
     {"tools", OPTION_MAP, .section = &config_tool_section, .text = "Tools by name."},
 };

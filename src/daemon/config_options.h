@@ -98,6 +98,8 @@ struct option_section {
 
 extern const struct option_section config_file, config_server_section, config_ledger_section, config_mcp_section,
     config_jwt_section, config_principal_section, config_provider_section, config_tool_section;
+/* config_inbox.c */
+extern const struct option_section config_inbox_section;
 /* config_claims.c */
 extern const struct option_section config_entity_section, config_state_guard_section, config_window_section,
     config_debit_section, config_budget_section;

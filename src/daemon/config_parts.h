@@ -50,6 +50,8 @@ struct loaded {
     size_t budget_count;
     struct registry_access *access;
     size_t access_count;
+    struct inbox_source *sources; /* config_inbox.c */
+    size_t source_count;
 };
 
 void loaded_free(struct loaded *loaded); /* NULL is fine */
@@ -97,6 +99,11 @@ void config_provider_read(const struct loader *loader, struct str name, const st
                           struct loaded_provider *out);
 void config_tool_read(const struct loader *loader, struct str name, const struct json *section, const char *pointer,
                       struct loaded_tool *out);
+
+/* inbox.NAME: fills loaded's sources; after the tools, whether what they wait for can come. */
+void config_inbox_read(const struct loader *loader, const struct json *inbox);
+void config_inbox_check(const struct loader *loader);
+void config_inbox_release(struct loaded *loaded);
 
 /* Whether a provider's section is that of an MCP server. */
 enum option_kind config_provider_kind(const struct json *section);

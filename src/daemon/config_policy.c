@@ -149,6 +149,14 @@ static void check_stated_strategies(const struct policy *policy)
             WARNING(policy, "reconcile", "strategies after manual are never tried");
 }
 
+static bool waits_for_events(const struct tool *tool)
+{
+    for (unsigned i = 0; i < tool->reconcile.strategy_count; i++)
+        if (tool->reconcile.strategies[i] == STRATEGY_WEBHOOK)
+            return true;
+    return false;
+}
+
 static void check_reconcile(const struct policy *policy)
 {
     struct tool *tool = policy->tool;
@@ -156,7 +164,7 @@ static void check_reconcile(const struct policy *policy)
         check_stated_strategies(policy);
     else
         trim_default_strategies(tool);
-    if (!tool->has_lookup && !tool_may_resend(tool))
+    if (!tool->has_lookup && !tool_may_resend(tool) && !waits_for_events(tool))
         WARNING(policy, "class", "class %s without a lookup: every unknown outcome waits for an operator",
                 class_name(policy));
 }

@@ -311,6 +311,17 @@ static const char problem_schema[] =
     "{\"type\":\"object\"," CLOSED ",\"required\":[\"operation_id\",\"" name                                           \
     "\"],\"properties\":{\"operation_id\":" ID ",\"" name "\":" LIST_OF(item) "}}"
 
+#define COUNT_SCHEMA "{\"type\":\"integer\",\"minimum\":0}"
+static const char inbox_entry_schema[] =
+    "{\"type\":\"object\"," CLOSED ",\"required\":[\"id\",\"source\",\"event\",\"status\",\"outcome\",\"match\","
+                                   "\"created\",\"received\",\"duplicates\"],"
+    "\"properties\":{\"id\":" TEXT ",\"source\":" TEXT ",\"event\":" TEXT ",\"type\":" TEXT
+    ",\"status\":{\"enum\":[\"waiting\",\"applied\",\"ignored\"]},"
+    "\"outcome\":{\"enum\":[\"ignore\",\"pending\",\"failed\",\"no_effect\",\"success\"]},"
+    "\"match\":{\"enum\":[\"nothing\",\"reference\",\"provider_key\",\"external_id\"]},\"value\":" TEXT
+    ",\"external_id\":" TEXT ",\"operation\":" TEXT ",\"created\":" TEXT ",\"received\":" TEXT ",\"settled\":" TEXT
+    ",\"duplicates\":" COUNT_SCHEMA ",\"last_duplicate\":" TEXT ",\"result\":{},\"body\":" TEXT "}}";
+
 /* Names as the records have them: lists of the program, so that the document cannot fall behind. */
 #define X1(constant, text)                text,
 #define X2(constant, text, terminal)      text,
@@ -355,6 +366,19 @@ static const struct {
     {"GuardComplete", guard_complete_schema},
     {"GuardFail", guard_fail_schema},
     {"Guard", guard_schema},
+    {"InboundEvent", "{\"type\":\"object\",\"description\":\"whatever the provider sends\"}"},
+    {"InboundReceipt",
+     "{\"type\":\"object\"," CLOSED ",\"required\":[\"id\",\"duplicate\"],\"properties\":{\"id\":" TEXT
+     ",\"duplicate\":{\"type\":\"boolean\"}}}"},
+    {"InboxEntry", inbox_entry_schema},
+    {"InboxList", LIST_SCHEMA("events", "InboxEntry")},
+    {"InboxCounts",
+     "{\"type\":\"object\"," CLOSED
+     ",\"required\":[\"sources\"],\"properties\":{\"sources\":{\"type\":\"array\",\"items\":{"
+     "\"type\":\"object\"," CLOSED ",\"required\":[\"source\",\"events\",\"duplicates\",\"applied\",\"ignored\","
+     "\"waiting\",\"dropped\"],\"properties\":{\"source\":" TEXT ",\"events\":" COUNT_SCHEMA
+     ",\"duplicates\":" COUNT_SCHEMA ",\"applied\":" COUNT_SCHEMA ",\"ignored\":" COUNT_SCHEMA
+     ",\"waiting\":" COUNT_SCHEMA ",\"dropped\":" COUNT_SCHEMA "}}}}}"},
     {"NewToken", new_token_schema},
     {"CallAnswer", call_answer_schema},
     {"Operation", operation_schema},

@@ -39,6 +39,14 @@ static const struct route_parameter entity_query[] = {
     {"cursor", CURSOR, "Where to go on."},
     {NULL, NULL, NULL}};
 
+static const struct route_parameter inbox_query[] = {
+    {"status", "{\"type\":\"string\",\"enum\":[\"waiting\",\"applied\",\"ignored\"]}", "Only these."},
+    {"source", TEXT, "Only of this source."},
+    {"operation", TEXT, "Only what was applied to this operation."},
+    {"limit", LIMIT, "Events per page."},
+    {"cursor", CURSOR, "Where to go on."},
+    {NULL, NULL, NULL}};
+
 const struct route rest_routes[] = {
     {METHOD_POST, "/v1/calls", MAY_CALL, rest_call, "call", "Calls a tool, at most once per intent.", NULL, "Call",
      false, "CallAnswer", "200 201 202",
@@ -108,6 +116,15 @@ const struct route rest_routes[] = {
      "EntityRelease", false, "ReleasedEntity", "200", "not_found stale_version"},
     {METHOD_GET, "/v1/budgets", MAY_OPERATE, rest_budgets, "listBudgets", "How much of each budget is used.", NULL,
      NULL, false, "BudgetList", "200", ""},
+    {METHOD_POST, "/v1/inbox/{source}", MAY_ANYBODY, rest_inbox_receive, "receiveEvent",
+     "A provider's event (webhook), signed as the source's section of the registry says: recorded before it is answered.",
+     NULL, "InboundEvent", false, "InboundReceipt", "200", "bad_signature not_found"},
+    {METHOD_GET, "/v1/inbox", MAY_OPERATE, rest_inbox, "listInbox", "Events of providers, newest first.", inbox_query,
+     NULL, false, "InboxList", "200", ""},
+    {METHOD_GET, "/v1/inbox/{id}", MAY_OPERATE, rest_inbox_event, "getInboundEvent", "One event with its body.", NULL,
+     NULL, false, "InboxEntry", "200", "not_found"},
+    {METHOD_GET, "/v1/inbox-counts", MAY_OPERATE, rest_inbox_counts, "countInbox",
+     "How many events came, again and again, and what became of them.", NULL, NULL, false, "InboxCounts", "200", ""},
     {METHOD_GET, "/v1/tokens", MAY_ADMIN, rest_tokens, "listTokens",
      "The tokens of this tenant, without their secrets.", NULL, NULL, false, "TokenList", "200", ""},
     {METHOD_POST, "/v1/tokens", MAY_ADMIN, rest_token_add, "addToken",

@@ -368,6 +368,15 @@ void engine_delivered(struct engine *engine, const struct operation *op)
     memcpy(engine->delivered_id, op->id, sizeof engine->delivered_id);
 }
 
+void engine_inbound(struct engine *engine, const struct inbound *event, engine_inbound_fn *reply, void *user)
+{
+    struct err err = {0};
+    enum err_code code = engine->ledger_code;
+    if (code)
+        err_set(&err, code, "the ledger was told to fail");
+    reply(user, code, &err, code ? NULL : event, false);
+}
+
 void engine_decide(struct engine *engine, const struct engine_decision *decision, engine_reply_fn *reply, void *user)
 {
     engine->decisions++;

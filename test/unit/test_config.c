@@ -350,9 +350,8 @@ static void test_policies(void **state)
     expect_tool(KEYED "    reconcile: [manual, resend]\n",
                 "f:10:5: warning: /tools/t/lookup: is not used: reconcile does not list lookup\n"
                 "f:11:5: warning: /tools/t/reconcile: strategies after manual are never tried\n");
-    expect_tool(KEYED "    reconcile: [webhook]\n",
-                "f:11:17: /tools/t/reconcile/0: expected a list of resend, lookup, "
-                "manual, found \"webhook\"; webhooks are not available in this version\n");
+    expect_tool(KEYED "    reconcile: [lookup, webhook]\n",
+                "f:11:5: /tools/t/reconcile: webhook: no source of `inbox` speaks of this tool's provider \"keyed\"\n");
     expect_tool(KEYED "    reconcile: [lookup, lookup]\n",
                 "f:11:25: /tools/t/reconcile/1: \"lookup\" is listed twice\n");
     expect_tool("    class: external_idempotent\n    provider: keyed\n" REQUEST "    response: {accepted: [202]}\n",
