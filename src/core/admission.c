@@ -206,6 +206,8 @@ static bool repeat_names_our_stone(const struct admission *admission, const stru
 /* Repeat rule 2.2.5: finished operations are joined while undelivered or within the window. */
 bool admission_joins(const struct admission *admission, const struct operation *other, int64_t now_ms)
 {
+    if (may_come_again(other))
+        return false;
     /* Only repeat-keyed operations have their delivery recorded. */
     bool open = !state_terminal(other->state) || (other->key_source == KEY_SOURCE_REPEAT && !other->delivered);
     /* A session is how a caller is connected, not what it means (2.3): a client that lost its session repeats the call

@@ -776,7 +776,8 @@ static void owner_gone(struct ctx *c)
 
 static void approval_expired(struct ctx *c)
 {
-    end(c, CAUSE_TIMER, STATE_REJECTED, REASON_EXPIRED,
+    bool decided_late = c->in->kind == STEP_APPROVAL; /* and then over a lease, as people's steps go */
+    end(c, decided_late ? CAUSE_APPROVAL : CAUSE_TIMER, STATE_REJECTED, REASON_EXPIRED,
         "nobody has decided in time: the same call, made again, asks for approval anew");
 }
 
@@ -1028,6 +1029,7 @@ static void count_decision(struct ctx *c, struct approval *approval)
         end(c, CAUSE_APPROVAL, STATE_REJECTED, REASON_DENIED, text);
     } else if (given < approval->needed) {
         move(c, CAUSE_APPROVAL, STATE_PLANNED, REASON_AWAITING_APPROVAL, text);
+        wake_at(op, approval->expires_ms);
     } else { /* its turn comes with the next wake */
         bool later = op->not_before_ms > c->in->now_ms;
         op->ready_ms = c->in->now_ms;

@@ -454,6 +454,8 @@ struct row_seen checker_row(const struct sim *sim, size_t index)
     return (struct row_seen){
         .id = row->id,
         .tenant = row->tenant,
+        .principal = row->principal,
+        .asked = check_was_asked(row),
         .incident = row->incident,
         .provider_key = row->provider_key,
         .tool = row->tool,

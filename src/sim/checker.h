@@ -4,6 +4,7 @@
  *
  *   checker.c       intents: which calls mean the same effect; effects, requests, answers
  *   checker_rows.c  rows: admission, moves, leases, claims, retention
+ *   checker_approvals.c  who agreed to what
  *   checker_end.c   the whole at the end: model and ledger agree, everything has settled
  *
  * Not for others. */
@@ -51,6 +52,7 @@ struct check_row { /* an operation, as its commits left it */
     size_t states_room;
     unsigned incidents;               /* bit per kind */
     char incident[OPERATION_ID_SIZE]; /* the latest, "" = none */
+    struct check_asked *asked;        /* people who are to agree; NULL = nobody was asked */
     /* attempts */
     struct check_try *first_try, *last_try;
     int disproved;            /* tries up to this number are proven to have had no effect */
@@ -117,5 +119,11 @@ void check_sending(struct sim *sim, unsigned number, const struct message *messa
 
 /* checker_rows.c */
 void check_committed(struct checker_model *model, unsigned number, const struct ledger_request *request);
+
+/* ---- approvals (checker_approvals.c) ---- */
+
+void check_asked_at_admission(struct checker_model *model, struct check_row *row, const struct operation *op);
+void check_approvals(struct checker_model *model, struct check_row *row, const struct ledger_transition *change);
+bool check_was_asked(const struct check_row *row);
 
 #endif

@@ -61,7 +61,7 @@ static const struct {
 } moves[] = {
     {STATE_PLANNED, STATE_PENDING_DISPATCH, BY(CAUSE_HELD) | BY(CAUSE_TIMER)},
     {STATE_PLANNED, STATE_DISPATCHED, BY(CAUSE_DISPATCH)},
-    {STATE_PLANNED, STATE_REJECTED, BY(CAUSE_CANCEL)},
+    {STATE_PLANNED, STATE_REJECTED, BY(CAUSE_CANCEL) | BY(CAUSE_APPROVAL) | BY(CAUSE_TIMER)},
     {STATE_PENDING_DISPATCH, STATE_DISPATCHED, BY(CAUSE_DISPATCH)},
     {STATE_PENDING_DISPATCH, STATE_REJECTED, BY(CAUSE_CANCEL) | BY(CAUSE_TIMER)},
     {STATE_DISPATCHED, STATE_ACKNOWLEDGED, ANSWERED},
@@ -319,7 +319,8 @@ static void check_lease(struct checker_model *model, unsigned number, const stru
     const char *me = model->gateways[number - 1].incarnation;
     const char *owner = change->op->owner ? change->op->owner : "";
     enum cause cause = last_cause(change);
-    bool over = cause == CAUSE_OPERATOR || cause == CAUSE_CANCEL || cause == CAUSE_EVIDENCE;
+    bool over = cause == CAUSE_OPERATOR || cause == CAUSE_CANCEL || cause == CAUSE_EVIDENCE ||
+                cause == CAUSE_APPROVAL;
     if (row->owner[0] && strcmp(row->owner, me) != 0 && !over)
         sim_violated(model->sim, "15 leases are exclusive: gw%u (%s) moves %s (intent %u) by %s, it is held by %s",
                      number, me, row->id, row->intent, cause_name(cause), row->owner);
@@ -412,6 +413,7 @@ static void transition(struct checker_model *model, unsigned number, const struc
     check_lease(model, number, row, change);
     check_events(model, row, change);
     check_end_is_final(model, row, op);
+    check_approvals(model, row, change);
     struct check_try *began = write_tries(model, row, change);
     for (size_t i = 0; i < change->incident_count; i++) {
         row->incidents |= 1u << change->incidents[i].kind;
@@ -485,6 +487,8 @@ static bool joins(const struct operation *op, const struct tool *tool, const str
         return false;
     bool in_window = tool && tool->repeat_window_ms > 0 && other->completed_ms &&
                      op->created_ms - other->completed_ms < tool->repeat_window_ms;
+    if (other->state == STATE_REJECTED && (other->reason == REASON_EXPIRED || other->reason == REASON_POLICY))
+        return false; /* 8, 9: a later call need not meet the same */
     bool untold = other->key_source == KEY_SOURCE_REPEAT && !other->delivered;
     bool open = !other->dropped && (!state_terminal(other->state) || untold);
     if (open && !op->run)
@@ -650,6 +654,7 @@ static void insert(struct checker_model *model, unsigned number, const struct le
     take_life(model, row, op);
     check_first_state(model, number, row, admit);
     check_source(model, row, op);
+    check_asked_at_admission(model, row, op);
     check_key(model, row);
     check_keyless(model, row, admit);
     check_one_intent(model, row, op);

@@ -89,15 +89,19 @@ void checker_reply(struct sim *sim, const struct caller *caller, const struct en
 /* ---- what people see on their screens: committed rows ---- */
 
 struct row_seen {
-    const char *id, *tenant, *provider_key;
+    const char *id, *tenant, *principal, *provider_key;
     const char *incident;    /* id of its latest, "" = none */
     const struct tool *tool; /* NULL: the registry has none */
     uint32_t intent;
     enum state state;
     enum reason reason;
     bool owned, dropped;
+    bool asked; /* people are or were asked to approve it */
     int64_t rev, changed_ms; /* true time of the last change */
 };
+/* From approvers.c: what a person was answered to a decision. */
+void checker_decided(struct sim *sim, const char *operation, const char *who, bool approve,
+                     const struct engine_reply *reply);
 size_t checker_row_count(const struct sim *sim);
 struct row_seen checker_row(const struct sim *sim, size_t index);         /* in order of admission */
 uint32_t checker_intent_of(const struct sim *sim, const char *operation); /* 0 = no such operation */

@@ -10,6 +10,7 @@
  *   provider.c  what providers do with requests: keys, effects, look-ups, misbehaviour
  *   client.c    agents: calls, retries, rewrites, repeats, departures
  *   people.c    operators
+ *   approvers.c people who approve and deny
  *   checker.c   a simpler model of what must hold (design 18), fed by what the world sees, never by the engine's memory
  */
 #ifndef SIM_PARTS_H
@@ -99,6 +100,7 @@ struct sim {
     struct sim_providers *providers;
     struct sim_clients *clients;
     struct sim_people *people;
+    struct sim_approvers *approvers;
     struct checker_model *checker;
 };
 
@@ -178,6 +180,9 @@ void clients_free(struct sim_clients *clients);
 bool clients_done(const struct sim *sim); /* all intents have been called for and answered or given up */
 void clients_gateway_died(struct sim *sim, struct gateway *gateway); /* connections break */
 uint32_t intent_of_trace(const char *trace);                         /* 0 = none */
+
+struct sim_approvers *approvers_new(struct sim *sim);
+void approvers_free(struct sim_approvers *approvers);
 
 struct sim_people *people_new(struct sim *sim);
 void people_free(struct sim_people *people);

@@ -178,6 +178,7 @@ static void set_up(struct sim *sim)
         sim->gateways[i] = gateway_new(sim, i + 1);
     sim->clients = clients_new(sim);
     sim->people = people_new(sim);
+    sim->approvers = approvers_new(sim);
 }
 
 static void tear_down(struct sim *sim)
@@ -186,6 +187,7 @@ static void tear_down(struct sim *sim)
     for (unsigned i = 0; i < SIM_GATEWAYS_MAX; i++)
         gateway_free(sim->gateways[i]);
     people_free(sim->people);
+    approvers_free(sim->approvers);
     clients_free(sim->clients);
     providers_free(sim->providers);
     checker_free(sim->checker);

@@ -163,6 +163,31 @@ static const struct provider *draw_provider_for(struct sim_tools *tools, enum ki
     return NULL;
 }
 
+/* From a stream of its own: leaving approvals out leaves all else as it was. */
+static void draw_approval(struct sim *sim, struct tool *tool, size_t n)
+{
+    struct dice roll_of = dice_of(sim, STREAM(STREAM_TOOL, 0x2000 + n)), *dice = &roll_of;
+    bool asks = (sim->options->faults & SIM_FAULT_BIT(SIM_APPROVALS)) && tool->class != CLASS_READ;
+    bool repeats = roll(dice, 3) == 0;
+    tool->approval = (struct approval_policy){
+        .required = roll(dice, 3) == 0 && asks,
+        .approvers = (unsigned)PICK(dice, 1, 1, 2, 3),
+        .expires_ms = PICK(dice, 10 * SECOND, MINUTE, 5 * MINUTE),
+        .policy = "as it was",
+    };
+    if (asks && repeats && tool->repeat == REPEAT_ALLOWED)
+        tool->repeat = REPEAT_WITH_APPROVAL;
+}
+
+/* Every second tool asks more people, or for another request, after a reload. */
+static void change_approval(struct tool *tool, size_t n)
+{
+    if (n % 2)
+        return;
+    tool->approval.policy = "as it is now";
+    tool->approval.approvers = tool->approval.approvers % 3 + 1;
+}
+
 static void draw_tool(struct sim *sim, struct sim_tools *tools, size_t n)
 {
     static const uint64_t weights[KIND_COUNT] = {8, 10, 26, 10, 10, 20, 16};
@@ -190,6 +215,7 @@ static void draw_tool(struct sim *sim, struct sim_tools *tools, size_t n)
     draw_identity(tools, tool, dice);
     draw_retry(tool, dice);
     draw_reconcile(tool, dice);
+    draw_approval(sim, tool, n);
     if (tool->class == CLASS_READ) {
         tool->reconcile.strategy_count = 0;
         tool->has_lookup = false;
@@ -199,6 +225,7 @@ static void draw_tool(struct sim *sim, struct sim_tools *tools, size_t n)
     tools->changed[n] = *tool;
     draw_retry(&tools->changed[n], dice);
     tools->changed[n].in_doubt = tool->in_doubt;
+    change_approval(&tools->changed[n], n);
     tools->changed[n].wait_ms = PICK(dice, 0, SECOND, 10 * SECOND);
     tools->changed[n].reconcile.interval_ms = PICK(dice, 200, 3 * SECOND);
 }
@@ -273,7 +300,7 @@ static int64_t settles_within(const struct sim *sim, const struct tool *tool)
         watch = policy->watch_ms[i] > watch ? policy->watch_ms[i] : watch;
     int64_t retain = sim->options->faults & SIM_FAULT_BIT(SIM_RETENTION) ? tool->retain_ms : 0;
     return 2 * tool->retry.total_ms + 2 * policy->give_up_ms + policy->settle_ms + rounds * policy->interval_max_ms +
-           watch + retain + 10 * tool->provider->timeout_ms + 5 * tool->provider->breaker_open_ms;
+           watch + retain + 2 * tool->approval.expires_ms + 10 * tool->provider->timeout_ms + 5 * tool->provider->breaker_open_ms;
 }
 
 struct sim_tools *tools_new(struct sim *sim)
