@@ -362,6 +362,12 @@ void engine_caller_away(struct engine *engine, struct waiter *waiter, bool away)
     engine->away += away ? 1 : -1;
 }
 
+void engine_due(struct engine *engine, int64_t at_ms)
+{
+    (void)engine;
+    (void)at_ms;
+}
+
 void engine_delivered(struct engine *engine, const struct operation *op)
 {
     engine->delivered++;
@@ -388,4 +394,35 @@ void engine_decide(struct engine *engine, const struct engine_decision *decision
     KEEP(external_id, decision->external_id);
     snprintf(engine->stated, sizeof engine->stated, "%.*s", STR_ARG(decision->result));
     answer(engine, reply, user);
+}
+
+void engine_compensate(struct engine *engine, const struct engine_compensation *compensation, engine_reply_fn *reply,
+                       void *user)
+{
+    (void)compensation;
+    answer(engine, reply, user);
+}
+
+void engine_guard(struct engine *engine, const struct engine_guard *word, engine_reply_fn *reply, void *user)
+{
+    (void)word;
+    answer(engine, reply, user);
+}
+
+static enum err_code describe(struct adapter *adapter, const struct adapter_call *call, struct json_out *out,
+                              struct err *err)
+{
+    (void)adapter;
+    (void)call;
+    (void)err;
+    json_out_null(out);
+    return ERR_NONE;
+}
+
+struct adapter *engine_adapter(struct engine *engine)
+{
+    static const struct adapter_ops ops = {.describe = describe};
+    static struct adapter adapter = {.ops = &ops};
+    (void)engine;
+    return &adapter;
 }
