@@ -8,6 +8,13 @@
 #ifndef BASE_MARK_H
 #define BASE_MARK_H
 
+/* Marks of parts that not every traffic reaches: tests of their own name them. */
+#define MARKS_OF_PARTS(X)                                                                                              \
+    /* admission: the guards have looked at the entities; the ledger is not asked yet */ X(guards_judged)              \
+    /* a planned operation holds its entities; it has no slot */ X(entities_held)                                      \
+    /* guard mode: the application is about to be told to begin */ X(guard_begun)                                      \
+    /* guard mode: another caller takes it up (durable); it is not told so */ X(guard_taken)
+
 /* All marks, in the order in which a call meets them. The tests read this table. */
 #define MARKS(X)                                                                                                       \
     /* start */                                                                                                        \
@@ -43,7 +50,8 @@
     X(decision_loaded)   /* a person's decision met the row; no step */                                                \
     X(decision_answered) /* the decision is durable; the person was not told */                                        \
     /* end */                                                                                                          \
-    X(stopping) /* a graceful stop has begun */
+    X(stopping) /* a graceful stop has begun */                                                                        \
+    MARKS_OF_PARTS(X)
 
 #ifdef ONCED_MARKS
 #define MARK_ENUM(name) MARK_##name,
