@@ -501,6 +501,7 @@ static bool has_form(const struct option *option, const struct json *value)
     case OPTION_POINTERS:
     case OPTION_STATUSES:
     case OPTION_SECTIONS:
+    case OPTION_CHOICE_OR_SECTION:
     case OPTION_SECTION: break;
     }
     return false;
