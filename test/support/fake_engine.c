@@ -329,6 +329,7 @@ struct waiter *engine_call(struct engine *engine, const struct engine_call *requ
     engine->call_id_per_try = call->call_id_per_try;
     engine->async = request->async;
     engine->dry_run = request->dry_run;
+    engine->limited = request->scope != NULL;
     return answer(engine, reply, user);
 }
 
