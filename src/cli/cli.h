@@ -27,6 +27,7 @@ int cli_deny(int argc, char **argv);
 int cli_entities(int argc, char **argv);
 int cli_eval(int argc, char **argv);
 int cli_fake_provider(int argc, char **argv);
+int cli_guard(int argc, char **argv);
 int cli_help(int argc, char **argv);
 int cli_incidents(int argc, char **argv);
 int cli_init(int argc, char **argv);

@@ -88,9 +88,9 @@ static const char distinct_schema[] =
     "{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"maxItems\":8,\"description\":\"Only when this call was held "
     "back because of unresolved ones and is another intent: their operation_ids.\"}";
 
-static const char override_schema[] =
-    "{\"type\":\"string\",\"description\":\"Only when this call was refused because the same was done not long ago, and "
-    "the user wants it all the same: why.\"}";
+static const char override_schema[] = "{\"type\":\"string\",\"description\":\"Only when this call was refused because "
+                                      "the same was done not long ago, and "
+                                      "the user wants it all the same: why.\"}";
 
 static bool window_is_overridable(const struct tool *tool)
 {
@@ -339,7 +339,8 @@ static bool taken(const struct mcp_settings *settings, const char *name)
 static bool visible(struct mcp_request *request, const struct registry *registry, const struct tool *tool)
 {
     const struct mcp_session *session = request->session;
-    return caller_may_use(registry, session->principal, session->scope, tool) &&
+    return tool->guard_lease_ms == 0 && /* a model performs nothing by itself */
+           caller_may_use(registry, session->principal, session->scope, tool) &&
            !taken(&request->session->door->settings, tool->name);
 }
 

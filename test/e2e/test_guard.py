@@ -3,13 +3,17 @@ application writes, counted there, while onced and the application's processes a
 
 import os
 import random
+import signal
+import subprocess
 import threading
 import time
 import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+from onced_e2e import binary
 from onced_e2e.client import LOST, Client
+from onced_e2e.process import environment
 from onced_e2e.wait import wait_until
 
 ROUNDS = int(os.environ.get("ONCED_ROUNDS", "8"))
@@ -214,3 +218,76 @@ def test_effects_under_kill_9_of_onced(world, tmp_path):
     counts = application.lines()
     print(f"{intents} effects, {kills} kills of onced: {sum(count == 1 for count in counts.values())} once")
     assert counts == {f"n{number}": 1 for number in range(intents)}
+
+
+# ---- onced guard -- command ----
+
+
+def guard(onced, key, *command, **options):
+    """The finished process of `onced guard`."""
+    words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return subprocess.run([binary.onced(), "guard", "--server", f"http://127.0.0.1:{onced.port}", "--tool", "pay", "--key", key,
+                           "--principal", key, *words, "--", *map(str, command)], capture_output=True, text=True, timeout=60, env=environment())
+
+
+def test_a_command_runs_once_and_is_replayed(world, tmp_path):
+    onced = world.onced(tools())
+    effects = tmp_path / "effects"
+    script = f'echo "$1" >> {effects}; echo "out $1 $ONCED_IDEMPOTENCY_KEY"; echo "err $1" >&2; exit $2'
+
+    def run(key, code, **options):
+        return guard(onced, key, "sh", "-c", script, "sh", key, code, **options)
+
+    first, again = run("a", 0), run("a", 0)
+    assert first.returncode == again.returncode == 0 and first.stdout == again.stdout and first.stdout.startswith("out a op_"), again
+    assert first.stderr == "err a\n" and again.stderr.startswith("err a\n") and "nothing was run now" in again.stderr, again
+    lost, still = run("b", 3), run("b", 3)
+    assert lost.returncode == still.returncode == 3 and still.stdout == lost.stdout and "may have happened" in still.stderr, still
+    proven, twice = run("c", 64, no_effect="64-66"), run("c", 64, no_effect="64-66")
+    assert proven.returncode == twice.returncode == 64 and "nothing was run now" in twice.stderr, twice
+    assert [run("d", 75, try_again="75").returncode, run("d", 0).returncode, run("d", 0).returncode] == [75, 0, 0]
+    absent = guard(onced, "e", tmp_path / "no-such-program")
+    assert absent.returncode == 127 and "cannot be started" in absent.stderr, absent
+    assert run("e", 0).returncode == 0
+    killed = guard(onced, "f", "sh", "-c", f"echo f >> {effects}; kill -9 $$")
+    assert killed.returncode == 137 and guard(onced, "f", "true").returncode == 137
+    assert Counter(effects.read_text().split()) == {"a": 1, "b": 1, "c": 1, "d": 2, "e": 1, "f": 1}
+    assert guard(onced, "g", "true", arg="n=1").returncode == 0
+    assert "reused" in guard(onced, "g", "true", arg="n=2").stderr.lower() or guard(onced, "g", "true", arg="n=2").returncode == 1
+
+
+def test_64_processes_run_a_command_once(world, tmp_path):
+    onced = world.onced(tools(wait="20s"))
+    effects = tmp_path / "effects"
+    with ThreadPoolExecutor(64) as pool:
+        done = list(pool.map(lambda _: guard(onced, "k", "sh", "-c", f"sleep 0.2; echo once >> {effects}; echo done"), range(64)))
+    assert effects.read_text() == "once\n"
+    assert {(each.returncode, each.stdout) for each in done} == {(0, "done\n")}, [each for each in done if each.returncode]
+
+
+def test_kill_9_of_onced_guard_and_of_onced(world, tmp_path):
+    onced = world.onced(tools(lease="2s"))
+    effects = tmp_path / "effects"
+    effects.touch()
+
+    def started(key, seconds):
+        command = [binary.onced(), "guard", "--server", f"http://127.0.0.1:{onced.port}", "--tool", "pay", "--key", key,
+                   "--principal", key, "--",
+                   "sh", "-c", f"echo {key} >> {effects}; sleep {seconds}; echo done"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+        wait_until(lambda: key in effects.read_text(), what="the command")
+        return process
+
+    dead = started("dead", 30)
+    dead.send_signal(signal.SIGKILL)
+    dead.communicate()
+    assert guard(onced, "dead", "true").returncode == 3  # its lease lasts
+    alive = started("alive", 1)
+    onced.restart(kill=True)
+    out, err = alive.communicate(timeout=30)
+    assert alive.returncode == 0 and out == "done\n", (out, err)
+    assert guard(onced, "alive", "false").stdout == "done\n"
+    silent = wait_until(lambda: (lambda done: done if "may have happened" in done.stderr else None)(guard(onced, "dead", "true")),
+                        what="the lease's end")
+    assert silent.returncode == 3
+    assert Counter(effects.read_text().split()) == {"dead": 1, "alive": 1}
