@@ -105,6 +105,11 @@ static bool shows_effect(const struct look *l)
     case STEP_OWNER_GONE:
     case STEP_RETRY:
     case STEP_CANCEL: break;
+    case STEP_APPROVAL: /* the random lives have none of these; the simulator does */
+    case STEP_RENEW:
+    case STEP_COMPENSATE:
+    case STEP_COMPENSATION_ENDED:
+    case STEP_INBOUND: break;
     }
     return false;
 }
