@@ -15,6 +15,7 @@ struct checker_model *checker_new(struct sim *sim)
     map_init(&model->by_id);
     map_init(&model->newest_of_tool);
     map_init(&model->holders);
+    map_init(&model->entities);
     model->intents = arena_zero(&model->arena, (sim->options->intents + 1) * sizeof *model->intents);
     for (unsigned i = 0; i <= sim->options->intents; i++)
         model->intents[i].allowed = 1;
@@ -31,6 +32,7 @@ void checker_free(struct checker_model *model)
     map_release(&model->by_id);
     map_release(&model->newest_of_tool);
     map_release(&model->holders);
+    map_release(&model->entities);
     arena_release(&model->arena);
     free(model);
 }

@@ -16,6 +16,8 @@
 #define INCARNATION_SIZE 40
 #define CALLS_MAX        64 /* per intent: numbers 1 … 63 */
 
+struct check_claims;
+
 struct check_try {          /* one attempt row */
     struct check_try *next; /* in order of numbers */
     char id[OPERATION_ID_SIZE];
@@ -62,6 +64,7 @@ struct check_row { /* an operation, as its commits left it */
     unsigned effects, excused_effects;
     char effect_ids[2][EXTERNAL_ID_SIZE]; /* the first ones */
     uint64_t arguments;                   /* digest that went over the wire, 0 = none yet */
+    struct check_claims *claims;          /* NULL = none */
     /* what callers were told of its end */
     bool told;
     enum state told_state;
@@ -87,8 +90,11 @@ struct checker_model {
     struct arena arena;
     struct map by_id;          /* operation id → row */
     struct map newest_of_tool; /* "tenant tool principal" → struct check_list */
-    struct map holders;        /* incarnation → struct check_holder */
-    struct check_row **rows;   /* in order of admission */
+    struct map entities;       /* "tenant type id" → struct check_entity */
+    struct check_claims *newest_claims;
+    uint64_t waits;          /* places in the queues of entities that were given out */
+    struct map holders;      /* incarnation → struct check_holder */
+    struct check_row **rows; /* in order of admission */
     size_t row_count, row_room;
     struct check_intent *intents;
     struct check_gateway gateways[SIM_GATEWAYS_MAX];
@@ -125,5 +131,13 @@ void check_committed(struct checker_model *model, unsigned number, const struct 
 void check_asked_at_admission(struct checker_model *model, struct check_row *row, const struct operation *op);
 void check_approvals(struct checker_model *model, struct check_row *row, const struct ledger_transition *change);
 bool check_was_asked(const struct check_row *row);
+
+/* checker_claims.c */
+void check_claims_admitted(struct checker_model *model, struct check_row *row, const struct operation *op);
+/* shadow: the row that it would have been */
+void check_claims_refused(struct checker_model *model, struct check_row *shadow, const struct ledger_admit *admit);
+void check_claims_moved(struct checker_model *model, struct check_row *row, enum state from,
+                        const struct operation *op);
+void check_claims_end(struct sim *sim);
 
 #endif

@@ -61,7 +61,7 @@ static const struct {
 } moves[] = {
     {STATE_PLANNED, STATE_PENDING_DISPATCH, BY(CAUSE_HELD) | BY(CAUSE_TIMER)},
     {STATE_PLANNED, STATE_DISPATCHED, BY(CAUSE_DISPATCH)},
-    {STATE_PLANNED, STATE_REJECTED, BY(CAUSE_CANCEL) | BY(CAUSE_APPROVAL) | BY(CAUSE_TIMER)},
+    {STATE_PLANNED, STATE_REJECTED, BY(CAUSE_CANCEL) | BY(CAUSE_APPROVAL) | BY(CAUSE_TIMER) | BY(CAUSE_POLICY)},
     {STATE_PENDING_DISPATCH, STATE_DISPATCHED, BY(CAUSE_DISPATCH)},
     {STATE_PENDING_DISPATCH, STATE_REJECTED, BY(CAUSE_CANCEL) | BY(CAUSE_TIMER)},
     {STATE_DISPATCHED, STATE_ACKNOWLEDGED, ANSWERED},
@@ -319,8 +319,7 @@ static void check_lease(struct checker_model *model, unsigned number, const stru
     const char *me = model->gateways[number - 1].incarnation;
     const char *owner = change->op->owner ? change->op->owner : "";
     enum cause cause = last_cause(change);
-    bool over = cause == CAUSE_OPERATOR || cause == CAUSE_CANCEL || cause == CAUSE_EVIDENCE ||
-                cause == CAUSE_APPROVAL;
+    bool over = cause == CAUSE_OPERATOR || cause == CAUSE_CANCEL || cause == CAUSE_EVIDENCE || cause == CAUSE_APPROVAL;
     if (row->owner[0] && strcmp(row->owner, me) != 0 && !over)
         sim_violated(model->sim, "15 leases are exclusive: gw%u (%s) moves %s (intent %u) by %s, it is held by %s",
                      number, me, row->id, row->intent, cause_name(cause), row->owner);
@@ -434,6 +433,7 @@ static void transition(struct checker_model *model, unsigned number, const struc
         begin_watch(model, row, cause);
     check_noticed(model, row);
     check_schedule(model, row);
+    check_claims_moved(model, row, from, op);
 }
 
 /* ---- admission (2, 4) ---- */
@@ -659,9 +659,32 @@ static void insert(struct checker_model *model, unsigned number, const struct le
     check_keyless(model, row, admit);
     check_one_intent(model, row, op);
     check_schedule(model, row);
+    check_claims_admitted(model, row, op);
     if (row->call && check_intent_of(model, row->intent)->not_executed & UINT64_C(1) << (row->call % CALLS_MAX))
         sim_violated(model->sim, "4, 12 told that nothing was recorded, yet call %u of intent %u makes %s", row->call,
                      row->intent, row->id);
+}
+
+/* With its entities busy it is written as one that waits: nothing of it has left (9.1). */
+static void insert_as_admitted(struct checker_model *model, unsigned number, const struct ledger_admit *admit)
+{
+    struct ledger_admit waiting = *admit;
+    struct operation op = *admit->admission.op;
+    if (!admit->result.waits) {
+        insert(model, number, admit);
+        return;
+    }
+    op.state = STATE_PLANNED;
+    op.reason = REASON_AWAITING_ENTITY;
+    op.may_have_applied = false;
+    op.attempts = op.tries = 0;
+    op.first_sent_ms = op.last_sent_ms = op.lease_until_ms = 0;
+    op.owner = NULL;
+    op.wake_at_ms = admit->admission.claims->wait_until_ms;
+    waiting.admission.op = &op;
+    waiting.attempt = NULL;
+    waiting.event.from = waiting.event.to = STATE_PLANNED;
+    insert(model, number, &waiting);
 }
 
 /* Joined or replayed: the same key (or the same call, 2.2.5), and the arguments decide before the state does (2.7). */
@@ -694,15 +717,15 @@ static void admitted(struct checker_model *model, unsigned number, const struct 
     if (admit->dry_run)
         return; /* whether it left something behind shows at the end */
     switch (admit->result.verdict) {
-    case VERDICT_NEW: insert(model, number, admit); break;
+    case VERDICT_NEW: insert_as_admitted(model, number, admit); break;
     case VERDICT_JOIN:
     case VERDICT_REPLAY: check_met(model, admit); break;
+    case VERDICT_POLICY: check_claims_refused(model, new_row(model, admit->admission.op), admit); break;
     case VERDICT_CONFLICT:
     case VERDICT_NOT_SHARED:
     case VERDICT_HELD:
     case VERDICT_EXPIRED:
     case VERDICT_REPEAT_UNKNOWN:
-    case VERDICT_POLICY:
     case VERDICT_LOOK:
     case VERDICT_REPEAT_OPEN: break; /* checker_reply: nothing may come of this call */
     }

@@ -3,6 +3,7 @@
  * user's registry is taken as it is. */
 #include "base/mem.h"
 #include "sim/run.h"
+#include "sim/tools_claims.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ struct sim_tools {
     struct arena arena;
     struct registry *variants[VARIANTS_MAX];
     size_t variant_count;
+    struct claims_kit *claims;
     int64_t horizon_ms;
 };
 
@@ -222,6 +224,9 @@ static void draw_tool(struct sim *sim, struct sim_tools *tools, size_t n)
         tool->audit = roll(dice, 4) == 0;
         tool->cache_ms = PICK(dice, 0, 5 * SECOND);
     }
+    struct dice claims_dice = dice_of(sim, STREAM(STREAM_TOOL, 0x2001 + n));
+    if (tool_is_write(tool))
+        tool->claims = claims_kit_draw(tools->claims, &tools->arena, &claims_dice);
     tools->changed[n] = *tool;
     draw_retry(&tools->changed[n], dice);
     tools->changed[n].in_doubt = tool->in_doubt;
@@ -253,6 +258,7 @@ static void draw(struct sim *sim, struct sim_tools *tools)
 {
     struct dice dice = dice_of(sim, STREAM(STREAM_TOOL, 0));
     make_parts(tools);
+    tools->claims = claims_kit_new(sim);
     tools->provider_count = 1 + (size_t)roll(&dice, PROVIDERS_MAX);
     tools->tool_count = 1 + (size_t)roll(&dice, TOOLS_MAX);
     for (size_t i = 0; i < tools->provider_count; i++)
@@ -299,7 +305,7 @@ static int64_t settles_within(const struct sim *sim, const struct tool *tool)
     for (unsigned i = 0; i < policy->watch_count; i++)
         watch = policy->watch_ms[i] > watch ? policy->watch_ms[i] : watch;
     int64_t retain = sim->options->faults & SIM_FAULT_BIT(SIM_RETENTION) ? tool->retain_ms : 0;
-    return 2 * tool->retry.total_ms + 2 * policy->give_up_ms + policy->settle_ms + rounds * policy->interval_max_ms +
+    return 3 * tool->retry.total_ms + 2 * policy->give_up_ms + policy->settle_ms + rounds * policy->interval_max_ms +
            watch + retain + 2 * tool->approval.expires_ms + 10 * tool->provider->timeout_ms + 5 * tool->provider->breaker_open_ms;
 }
 
@@ -336,6 +342,7 @@ void tools_free(struct sim_tools *tools)
     template_free(tools->key);
     schema_free(tools->schema);
     normal_free(tools->normal);
+    claims_kit_free(tools->claims);
     arena_release(&tools->arena);
     free(tools);
 }
@@ -377,6 +384,10 @@ static const struct json *own_arguments(const struct tool *tool, uint64_t n, uns
         json_set(arena, object, STR("note"), text_value(arena, "writing ", variant, ""));
     else if (rewrite > 0)
         json_set(arena, object, STR("note"), text_value(arena, "rewriting ", rewrite, ""));
+    if (tool->claims) {
+        json_set(arena, object, STR("from"), text_value(arena, "a", n % 5, ""));
+        json_set(arena, object, STR("to"), text_value(arena, "a", (3 * n + 1) % 7, ""));
+    }
     return object;
 }
 
