@@ -11,10 +11,10 @@ import pytest
 from onced_e2e import registry
 from onced_e2e.client import LOST, Client
 from onced_e2e.figures import figure
-from onced_e2e.registry import INTEGER, NUMBER, TEXT
+from onced_e2e.registry import NUMBER, TEXT
 from onced_e2e.wait import together, wait_until
 
-ROUNDS = int(os.environ.get("ONCED_CLAIM_ROUNDS", "40"))
+ROUNDS = int(os.environ.get("ONCED_CLAIM_ROUNDS", "15"))
 CALLERS = 64
 ORDER = {"type": "order", "id": "{order_id}"}
 GUARD = {"refuse_when": '.order.state == "refunded" or .order.state == "credited"',
@@ -391,4 +391,3 @@ def test_amounts_that_are_none(world, provider, amount, status):
     answer = onced.call("refund", arguments, key="k")
     assert (answer.status, answer.problem) == (status, "invalid_arguments"), answer
     assert provider.effects() == 0
-    assert INTEGER  # the schema lets it pass; the budget does not
