@@ -302,7 +302,9 @@ static void tokens_are_found_and_revoked(void **state)
                                           .principal = "ann",
                                           .role = ROLE_OPERATOR,
                                           .created_ms = 1,
-                                          .expires_ms = 99};
+                                          .expires_ms = 99,
+                                          .tools = i ? "[\"refund.*\"]" : NULL,
+                                          .entities = i ? "[]" : NULL};
         assert_int_equal(call(world, add), 0);
     }
     struct ledger_request *find = make_request(world, LEDGER_TOKEN_FIND);
@@ -312,6 +314,8 @@ static void tokens_are_found_and_revoked(void **state)
     assert_string_equal(find->token.token.principal, "ann");
     assert_int_equal(find->token.token.role, ROLE_OPERATOR);
     assert_int_equal(find->token.token.expires_ms, 99);
+    assert_string_equal(find->token.token.tools, "[\"refund.*\"]");
+    assert_string_equal(find->token.token.entities, "[]");
     assert_int_equal(find->token.token.revoked_ms, 0);
     struct ledger_request *revoke = make_request(world, LEDGER_TOKEN_REVOKE);
     revoke->token.token = (struct token){.id = "tok_1", .revoked_ms = 5};
@@ -329,6 +333,8 @@ static void tokens_are_found_and_revoked(void **state)
     assert_int_equal(call(world, all), 0);
     assert_int_equal(all->token_list.count, 2);
     assert_string_equal(all->token_list.tokens[0].id, "tok_1");
+    assert_string_equal(all->token_list.tokens[0].entities, "[]");
+    assert_true(!all->token_list.tokens[1].tools && !all->token_list.tokens[1].entities);
 }
 
 static void stats_count(void **state)

@@ -39,6 +39,7 @@ struct engine {
     size_t distinct_count;
     int64_t wait_ms, not_before_ms;
     bool async, dry_run;
+    bool limited; /* the last call came with a scope */
     struct engine_decision decision;
     char decided[64], actor[128], note[300], external_id[128], stated[512];
     /* what the ledger holds */

@@ -3,6 +3,8 @@
 #ifndef SUPPORT_JWT_VECTORS_H
 #define SUPPORT_JWT_VECTORS_H
 
+#include "door/jwt.h"
+
 static const char vector_keys[] =
     "{\"keys\":[{\"n\":\"wv_t2PjcvzkZjd4yN2U0LFTckBBdXZmoaPEnz-B1dVEcY2QV3_W9U5NA-Zd3MOASPGOxYaIx8xLpaqsJEA9qe"
     "nzoL7rzCNQcAbYcDqzyYVHnGGh8eGc8qTnK-0qQqBMxdQyVQVgmWxPdyQvOJyjOo5jk06MBZ6vTxunoJGCTuivq39EnxDPvh_ec-"

@@ -48,6 +48,21 @@ static void expect(const char *text, const char *wanted)
     config_report_release(&report);
 }
 
+/* Part of what is said. */
+static void expect_words(const char *text, const char *words)
+{
+    struct config_report report;
+    struct registry *registry = NULL;
+    config_report_init(&report);
+    config_load_text("f", str_of(text), NULL, &registry, &report);
+    char *got = report_text(&report);
+    if (!strstr(got, words))
+        fail_msg("%s\nwanted: %s\ngot:\n%s", text, words, got);
+    free(got);
+    registry_unref(registry);
+    config_report_release(&report);
+}
+
 /* Two providers, one with keys and one without, so that a tool starts in line 6, column 3. */
 #define PRELUDE                                                                                                        \
     "onced: 1\n"                                                                                                       \
@@ -132,6 +147,47 @@ static void test_server(void **state)
            "f:8:3: /server/log: expected one of debug, info, warn, error, found \"loud\"\n"
            "f:9:3: /server/auth: expected one of none, tokens, found \"token\"\n"
            "f:10:3: /server/tls: expected a mapping, found \"x\"\n");
+}
+
+#define JWT(members) SERVER("  auth: tokens\n  jwt:\n    corp: {" members "}\n")
+#define GOOD         "issuer: i, audience: [a], jwks: https://i/k, tenant: t"
+
+static void test_issuers(void **state)
+{
+    (void)state;
+    expect(JWT(GOOD), "");
+    expect(JWT("issuer: i, audience: [a], jwks: \"http://127.0.0.1:1/k\", tenant: /t, algorithms: [PS256]"), "");
+    expect(JWT("issuer: i, audience: [a], jwks: \"http://[::1]:1/k\", tenant: t"), "");
+    expect(JWT(""), "f:7:5: /server/jwt/corp/audience: is missing, expected a list of texts\n"
+                    "f:7:5: /server/jwt/corp/issuer: is missing, expected a text\n"
+                    "f:7:5: /server/jwt/corp/jwks: is missing, expected a text\n"
+                    "f:7:5: /server/jwt/corp/tenant: is missing, expected a text\n");
+    static const struct {
+        const char *text, *wanted;
+    } bad[] = {
+        {JWT("issuer: i, audience: [], jwks: https://i/k, tenant: t"), "/audience: is empty"},
+        {JWT("issuer: i, audience: [a], jwks: \"http://i/k\", tenant: t"), "/jwks: keys that come over plain HTTP"},
+        {JWT("issuer: i, audience: [a], jwks: \"http://127.0.0.1@evil/k\", tenant: t"), "/jwks: keys that come over"},
+        {JWT("issuer: i, audience: [a], jwks: \"ftp://i/k\", tenant: t"), "/jwks: expected https://"},
+        {JWT("issuer: i, audience: [a], jwks: \"file:/none/k\", tenant: t"), "warning: /server/jwt/corp/jwks: /none/k"},
+        {JWT("issuer: i, audience: [a], jwks: https://i/k, tenant: \"a b\""), "/tenant: expected a tenant's name"},
+        {JWT(GOOD ", principal: sub"), "/principal: \"sub\" is no JSON Pointer"},
+        {JWT(GOOD ", tools: /a~2"), "/tools: \"/a~2\" is no JSON Pointer"},
+        {JWT(GOOD ", algorithms: [HS256]"), "/algorithms/0: expected a list of RS256, RS384"},
+        {JWT(GOOD ", algorithms: []"), "/algorithms: expected"},
+        {JWT(GOOD ", roles: {map: {a: agent}}"), "/roles/from: is missing"},
+        {JWT(GOOD ", roles: {from: /r, map: {a: king}}"), "/roles/map/a: expected a role"},
+        {JWT(GOOD ", roles: {from: /r, map: {}}"), "/roles/map: is empty"},
+        {JWT(GOOD ", leeway: 11m"), "/leeway: expected a duration"},
+        {SERVER("  jwt: {corp: {" GOOD "}}\n"), "/server/jwt: needs auth: tokens"},
+        {SERVER("  auth: tokens\n  jwt: {a: {" GOOD "}, b: {" GOOD "}}\n"),
+         "/server/jwt/b/issuer: is that of a already"},
+        {SERVER("  auth: tokens\n  jwt: {a: {" GOOD
+                "}, b: {issuer: j, audience: [a], jwks: https://j/k, tenant: /t}}\n"),
+         "warning: /server/jwt/b: principals of a and b may have the same names"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        expect_words(bad[i].text, bad[i].wanted);
 }
 
 static void expect_provider(const char *provider, const char *wanted)
@@ -862,23 +918,15 @@ static void test_nearest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_top_level),
-        cmocka_unit_test(test_server),
-        cmocka_unit_test(test_providers),
-        cmocka_unit_test(test_tool_members),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_policies),
-        cmocka_unit_test(test_several_at_once),
-        cmocka_unit_test(test_all_members),
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_policy_version),
-        cmocka_unit_test(test_reload),
-        cmocka_unit_test(test_unreadable),
-        cmocka_unit_test(test_check_json),
-        cmocka_unit_test(test_examples),
-        cmocka_unit_test(test_schema_refuses),
-        cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_init),
+        cmocka_unit_test(test_top_level),      cmocka_unit_test(test_server),
+        cmocka_unit_test(test_issuers),        cmocka_unit_test(test_providers),
+        cmocka_unit_test(test_tool_members),   cmocka_unit_test(test_names),
+        cmocka_unit_test(test_policies),       cmocka_unit_test(test_several_at_once),
+        cmocka_unit_test(test_all_members),    cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_policy_version), cmocka_unit_test(test_reload),
+        cmocka_unit_test(test_unreadable),     cmocka_unit_test(test_check_json),
+        cmocka_unit_test(test_examples),       cmocka_unit_test(test_schema_refuses),
+        cmocka_unit_test(test_documents),      cmocka_unit_test(test_init),
         cmocka_unit_test(test_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,6 +92,78 @@ static void test_every_changed_character(void **state)
     jwt_keys_free(keys);
 }
 
+static void add_base64(struct buf *out, struct str bytes)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    for (size_t i = 0; i < bytes.n; i += 3) {
+        unsigned left = bytes.n - i >= 3 ? 3 : (unsigned)(bytes.n - i), bits = 0;
+        for (unsigned k = 0; k < 3; k++)
+            bits = bits << 8 | (k < left ? (unsigned char)bytes.p[i + k] : 0);
+        for (unsigned k = 0; k <= left; k++)
+            buf_add_char(out, digits[bits >> (18 - 6 * k) & 63]);
+    }
+}
+
+/* What is refused before any key is looked at. */
+static void test_headers_and_forms(void **state)
+{
+    (void)state;
+    static const char claims[] = "{\"iss\":\"i\"}";
+    static const struct {
+        const char *header, *claims, *words; /* words "" = read */
+    } rows[] = {
+        {"{\"alg\":\"ES256\",\"kid\":\"a\"}", claims, ""},
+        {"{\"alg\":\"Ed25519\",\"kid\":\"a\",\"typ\":\"application/AT+JWT\"}", claims, ""},
+        {"{\"alg\":\"none\",\"kid\":\"a\"}", claims, "not signed (alg none)"},
+        {"{\"alg\":\"nOnE\",\"kid\":\"a\"}", claims, "not signed (alg none)"},
+        {"{\"alg\":\"HS256\",\"kid\":\"a\"}", claims, "alg HS256 is symmetric"},
+        {"{\"alg\":\"hs512\",\"kid\":\"a\"}", claims, "alg hs512 is symmetric"},
+        {"{\"alg\":\"es256\",\"kid\":\"a\"}", claims, "alg \"es256\" is not known"},
+        {"{\"kid\":\"a\"}", claims, "has no alg"},
+        {"{\"alg\":7,\"kid\":\"a\"}", claims, "has no alg"},
+        {"{\"alg\":\"ES256\"}", claims, "does not name its key"},
+        {"{\"alg\":\"ES256\",\"kid\":\"\"}", claims, "does not name its key"},
+        {"{\"alg\":\"ES256\",\"kid\":\"a\\u0000\"}", claims, "does not name its key"},
+        {"{\"alg\":\"ES256\",\"kid\":\"a\",\"crit\":[]}", claims, "critical extensions"},
+        {"{\"alg\":\"ES256\",\"kid\":\"a\",\"typ\":\"logout+jwt\"}", claims, "of type \"logout+jwt\""},
+        {"{\"alg\":\"ES256\",\"kid\":\"a\",\"typ\":1}", claims, "of type \"number\""},
+        {"{\"alg\":\"ES256\",\"alg\":\"none\",\"kid\":\"a\"}", claims, "header is not JSON"},
+        {"[]", claims, "header is not a JSON object"},
+        {"{\"alg\":\"ES256\",\"kid\":\"a\"}", "7", "payload is not a JSON object"},
+        {"{\"alg\":\"ES256\",\"kid\":\"a\"}", "{\"iss\":\"i\",\"iss\":\"j\"}", "payload is not JSON"},
+        {"{\"alg\":\"ES256\",\"kid\":\"a\"}", "{}", "who issued it"},
+        {"{\"alg\":\"ES256\",\"kid\":\"a\"}", "{\"iss\":[\"i\"]}", "who issued it"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct arena arena;
+        struct jwt jwt;
+        struct buf token;
+        struct err err = {0};
+        arena_init(&arena);
+        buf_init(&token, 0);
+        add_base64(&token, str_of(rows[i].header));
+        buf_add_char(&token, '.');
+        add_base64(&token, str_of(rows[i].claims));
+        buf_add_text(&token, ".AAAA");
+        enum err_code code = jwt_read(&arena, buf_str(&token), &jwt, &err);
+        if ((code == ERR_NONE) != (rows[i].words[0] == '\0') || !strstr(err.text, rows[i].words))
+            fail_msg("%s %s: \"%s\"", rows[i].header, rows[i].claims, err.text);
+        buf_release(&token);
+        arena_release(&arena);
+    }
+    static const char *const forms[] = {"",        ".", "..", "a.b", "a.b.c", "a.b.c.d", "....", "eyJhIjoxfQ==.e30.AA",
+                                        "e30.e30."};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct arena arena;
+        struct jwt jwt;
+        struct err err = {0};
+        arena_init(&arena);
+        assert_int_not_equal(jwt_read(&arena, str_of(forms[i]), &jwt, &err), ERR_NONE);
+        assert_true(err.text[0]);
+        arena_release(&arena);
+    }
+}
+
 /* A token that is good but for its algorithm's, key's or issuer's being another one. */
 static void verify_refused(const char *token, const struct jwt_issuer *from, const char *set, enum err_code code,
                            const char *words)
@@ -119,6 +191,10 @@ static void test_keys_that_do_not_fit(void **state)
     verify_refused(vector_eddsa, &from, "{\"keys\":[" ED_KEY("other") "]}", ERR_NOT_FOUND, "no key \"ed\"");
     verify_refused(vector_es256, &from, "{\"keys\":[" ED_KEY("p256") "]}", ERR_DENIED, "does not go with");
     verify_refused(vector_rs256, &from, "{\"keys\":[" ED_KEY("rsa") "]}", ERR_DENIED, "does not go with");
+    verify_refused(vector_eddsa, &from,
+                   "{\"keys\":[{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"x\":\"" X_OF_ED25519
+                   "\",\"kid\":\"ed\",\"alg\":\"ES256\"}]}",
+                   ERR_DENIED, "does not go with");
     verify_refused(vector_eddsa, &from,
                    "{\"keys\":[{\"kid\":\"ed\",\"kty\":\"OKP\",\"crv\":\"X25519\",\"x\":\"AA\"}," ED_KEY("z") "]}",
                    ERR_DENIED, "keys of its kind");
@@ -287,6 +363,7 @@ static void test_size(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_headers_and_forms),
         cmocka_unit_test(test_every_algorithm),
         cmocka_unit_test(test_every_changed_character),
         cmocka_unit_test(test_keys_that_do_not_fit),

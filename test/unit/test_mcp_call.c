@@ -153,6 +153,29 @@ static void lists_of_principals_hold_at_the_call(void **state)
     assert_int_equal(stage->engine.calls, 1);
 }
 
+static void what_a_token_covers_holds_at_the_call(void **state)
+{
+    struct stage *stage = *state;
+    static const char *const some[] = {"look"}, *const orders[] = {"order/*"};
+    const struct scope tools = {.tools = {true, some, 1}}, entities = {.entities = {true, orders, 1}};
+    mcp_session_end(stage->session);
+    stage_session(stage, "agent", ROLE_AGENT, MCP_LEGACY_VERSION);
+    mcp_session_limit(stage->session, &tools);
+    call(stage, "\"name\":\"refund\"");
+    assert_refused(stage, RPC_INVALID_PARAMS, "the token does not cover tool \"refund\"; its tools: look");
+    call(stage, "\"name\":\"onced_plan\",\"arguments\":{\"tool\":\"refund\"}");
+    assert_refused(stage, RPC_INVALID_PARAMS, "does not cover tool");
+    call(stage, "\"name\":\"refunt\"");
+    assert_null(strstr(stage->heard.final, "\\\"refund\\\"")); /* not suggested either */
+    assert_int_equal(stage->engine.calls, 0);
+    call(stage, "\"name\":\"look\"");
+    assert_true(stage->engine.calls == 1 && stage->engine.limited);
+    /* what is handed through names no entity */
+    mcp_session_limit(stage->session, &entities);
+    call(stage, "\"name\":\"files_list\"");
+    assert_refused(stage, RPC_INVALID_PARAMS, "does not say which it touches");
+}
+
 static void approvers_only_look(void **state)
 {
     struct stage *stage = *state;
@@ -529,6 +552,7 @@ int main(void)
         TEST(a_wrong_intent_is_answered),
         TEST(unavailable_says_that_nothing_was_sent),
         TEST(lists_of_principals_hold_at_the_call),
+        TEST(what_a_token_covers_holds_at_the_call),
         TEST(approvers_only_look),
         TEST(forwarded_tools_are_handed_through),
         TEST(later_rounds_are_no_calls),

@@ -7,6 +7,7 @@
 #include "door/rest.h"
 #include "support/fake_engine.h"
 #include "support/http_client.h"
+#include "support/jwt_vectors.h"
 
 #include <fcntl.h>
 #include <openssl/err.h>
@@ -1719,6 +1720,154 @@ static void test_token_life(void **state)
     expect_problem(stage, 404, "not_found");
 }
 
+/* What a token is limited to holds for what is listed, called, shown and decided, whatever the role. */
+static void test_token_limits(void **state)
+{
+    struct stage *stage = *state;
+    char limited[300];
+    snprintf(limited, sizeof limited, "%s" JSON_TYPE, make_token(stage, "default", "local", ROLE_ADMIN));
+    stage->engine.tokens[0].tools = "[\"order.*\"]";
+    for (int i = 0; i < 2; i++) { /* looked up, and remembered */
+        assert_int_equal(ask(stage, "GET", "/v1/tools", limited, NULL), 200);
+        expect(stage, "/tools/0/name", "order.cancel");
+        assert_null(member(stage, "/tools/1"));
+    }
+    ask(stage, "GET", "/v1/tools/refund.create", limited, NULL);
+    expect_problem(stage, 403, "forbidden");
+    ask(stage, "POST", "/v1/calls", limited, "{\"tool\":\"refund.create\"}");
+    expect_problem(stage, 403, "forbidden");
+    expect(stage, "/detail", "the token does not cover tool \"refund.create\"; its tools: order.*");
+    assert_int_equal(stage->engine.calls, 0);
+    assert_int_equal(ask(stage, "POST", "/v1/calls", limited, "{\"tool\":\"order.cancel\"}"), 201);
+    assert_true(stage->engine.calls == 1 && stage->engine.limited);
+    assert_int_equal(ask(stage, "GET", "/v1/operations/" OP_1, limited, NULL), 200);
+    expect_shape(stage, "Operation");
+    assert_null(member(stage, "/arguments"));
+    expect(stage, "/result", "null");
+    expect(stage, "/external_id", "null");
+    expect(stage, "/note", "the token does not cover this operation: arguments and result are not shown");
+    stage->op.tool = "order.cancel";
+    ask(stage, "GET", "/v1/operations/" OP_1, limited, NULL);
+    expect(stage, "/result/id", "re_1");
+    assert_non_null(member(stage, "/arguments"));
+    ask(stage, "POST", "/v1/operations/" OP_1 "/cancel", limited, "");
+    assert_true(stage->engine.decisions == 1 && stage->engine.decision.scope);
+    ask(stage, "POST", "/v1/tokens", limited, "{\"principal\":\"p\",\"role\":\"agent\"}");
+    expect_problem(stage, 403, "forbidden");
+    expect_detail(stage, "can make no tokens");
+}
+
+static void test_token_with_limits(void **state)
+{
+    struct stage *stage = *state;
+    char admin[300];
+    snprintf(admin, sizeof admin, "%s" JSON_TYPE, make_token(stage, "default", "boss", ROLE_ADMIN));
+    assert_int_equal(ask(stage, "POST", "/v1/tokens", admin,
+                         "{\"principal\":\"p\",\"role\":\"agent\",\"tools\":\"a b\",\"entities\":[\"order/*\"]}"),
+                     201);
+    expect_shape(stage, "IssuedToken");
+    expect(stage, "/tools/1", "b");
+    expect(stage, "/entities/0", "order/*");
+    static const char *const bad[] = {
+        "{\"principal\":\"p\",\"role\":\"agent\",\"tools\":7}",
+        "{\"principal\":\"p\",\"role\":\"agent\",\"tools\":[\"\"]}",
+        "{\"principal\":\"p\",\"role\":\"agent\",\"entities\":[\"order\"]}",
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ask(stage, "POST", "/v1/tokens", admin, bad[i]);
+        expect_problem(stage, 400, "malformed");
+    }
+}
+
+/* ---- signed tokens ---- */
+
+static void reopen_for(struct stage *stage, const struct jwt_issuer *issuer)
+{
+    struct err err = {0};
+    close_door(stage);
+    const struct http_door_options options = {.loop = &stage->loop,
+                                              .engine = &stage->engine,
+                                              .address = "127.0.0.1",
+                                              .auth_tokens = true,
+                                              .issuers = issuer,
+                                              .issuer_count = issuer != NULL};
+    if (http_door_new(&options, &stage->door, &err))
+        fail_msg("%s", err.text);
+}
+
+static const char *signed_header(struct stage *stage, const char *token)
+{
+    return arena_printf(&stage->arena, "Authorization: Bearer %s\r\n", token);
+}
+
+static void test_signed_token(void **state)
+{
+    struct stage *stage = *state;
+    static const char *const audiences[] = {"onced"};
+    static const struct jwt_role roles[] = {{"ops", ROLE_OPERATOR}};
+    char path[] = "/tmp/onced-jwks-XXXXXX";
+    int fd = mkstemp(path);
+    assert_int_equal(write(fd, vector_keys, strlen(vector_keys)), strlen(vector_keys));
+    close(fd);
+    const struct jwt_issuer issuer = {
+        .name = "idp",
+        .issuer = "https://idp.example",
+        .audiences = audiences,
+        .audience_count = 1,
+        .jwks = path,
+        .jwks_is_file = true,
+        .algorithms = {JWT_ES256},
+        .algorithm_count = 1,
+        .tenant = "/org/tenant",
+        .principal = "/sub",
+        .prefix = "idp:",
+        .roles_from = "/roles",
+        .roles = roles,
+        .role_count = 1,
+        .tools = "/scope",
+        .refresh_ms = 600000,
+    };
+    ask(stage, "GET", "/v1/tools", signed_header(stage, vector_es256), NULL);
+    expect_problem(stage, 401, "unauthorized");
+    expect_detail(stage, "knows no issuer");
+    reopen_for(stage, &issuer);
+    assert_int_equal(ask(stage, "GET", "/v1/tools", signed_header(stage, vector_es256), NULL), 200);
+    expect(stage, "/tools/0/name", "refund.create");
+    assert_null(member(stage, "/tools/1"));
+    char call[1000];
+    snprintf(call, sizeof call, "%s" JSON_TYPE, signed_header(stage, vector_es256));
+    ask(stage, "POST", "/v1/calls", call, "{\"tool\":\"refund.create\"}");
+    assert_string_equal(stage->engine.tenant, "acme");
+    assert_string_equal(stage->engine.principal, "idp:ann");
+    ask(stage, "GET", "/v1/tools", signed_header(stage, vector_eddsa), NULL);
+    expect_problem(stage, 401, "unauthorized");
+    expect_detail(stage, "alg EdDSA is not among those");
+    assert_string_equal(http_answer_header(&stage->answer, "WWW-Authenticate"),
+                        "Bearer realm=\"onced\", error=\"invalid_token\"");
+    stage->engine.now_ms = INT64_C(4102444801000);
+    ask(stage, "GET", "/v1/tools", signed_header(stage, vector_es256), NULL);
+    expect_problem(stage, 401, "unauthorized");
+    expect_detail(stage, "has expired at 2100-01-01");
+    unlink(path);
+}
+
+/* Keys that are not there are an error of the start. */
+static void test_issuer_without_keys(void **state)
+{
+    struct stage *stage = *state;
+    const struct jwt_issuer issuer = {.name = "idp", .issuer = "i", .jwks = "/none/jwks.json", .jwks_is_file = true};
+    const struct http_door_options options = {.loop = &stage->loop,
+                                              .engine = &stage->engine,
+                                              .address = "127.0.0.1",
+                                              .auth_tokens = true,
+                                              .issuers = &issuer,
+                                              .issuer_count = 1};
+    struct http_door *door;
+    struct err err = {0};
+    assert_int_equal(http_door_new(&options, &door, &err), ERR_IO);
+    assert_string_equal(err.text, "the keys of issuer idp: /none/jwks.json cannot be read: No such file or directory");
+}
+
 /* Tokens protect against foreign pages by themselves: a public name in Host is fine then. */
 static void test_token_host(void **state)
 {
@@ -1839,6 +1988,10 @@ int main(void)
         TOKEN_CASE(test_agent_sees),
         TOKEN_CASE(test_token_cache),
         TOKEN_CASE(test_token_life),
+        TOKEN_CASE(test_token_limits),
+        TOKEN_CASE(test_token_with_limits),
+        TOKEN_CASE(test_signed_token),
+        TOKEN_CASE(test_issuer_without_keys),
         TOKEN_CASE(test_token_host),
         TOKEN_CASE(test_ledger_later),
         CASE(test_listen_errors),
