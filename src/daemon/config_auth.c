@@ -150,6 +150,9 @@ static void read_issuer(const struct config_auth_reader *reader, const struct js
     if (read.issuer.audiences && read.issuer.audience_count == 0)
         problems_add(reader->problems, member_pointer(reader, pointer, "audience"),
                      "is empty: no token would be for this server");
+    if (read.issuer.algorithm_count == 0)
+        problems_add(reader->problems, member_pointer(reader, pointer, "algorithms"),
+                     "is empty: no token would be accepted");
     *out = read.issuer;
 }
 

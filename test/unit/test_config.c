@@ -174,7 +174,7 @@ static void test_issuers(void **state)
         {JWT(GOOD ", principal: sub"), "/principal: \"sub\" is no JSON Pointer"},
         {JWT(GOOD ", tools: /a~2"), "/tools: \"/a~2\" is no JSON Pointer"},
         {JWT(GOOD ", algorithms: [HS256]"), "/algorithms/0: expected a list of RS256, RS384"},
-        {JWT(GOOD ", algorithms: []"), "/algorithms: expected"},
+        {JWT(GOOD ", algorithms: []"), "/algorithms: is empty"},
         {JWT(GOOD ", roles: {map: {a: agent}}"), "/roles/from: is missing"},
         {JWT(GOOD ", roles: {from: /r, map: {a: king}}"), "/roles/map/a: expected a role"},
         {JWT(GOOD ", roles: {from: /r, map: {}}"), "/roles/map: is empty"},
