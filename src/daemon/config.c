@@ -235,6 +235,7 @@ static void check_file(struct problems *problems, const char *pointer, const cha
 static void finish_server(struct config *config, const char *folder, struct problems *problems)
 {
     struct config_server *server = &config->server;
+    config_links_finish(server, &config->arena, problems);
     const char *listen = server->host; /* as the option table stored it */
     if (!split_listen(&config->arena, listen, server)) {
         problems_add(problems, "/server/listen",
@@ -298,6 +299,7 @@ bool config_same_process(const struct config *a, const struct config *b)
            text_equal(x->tls_certificate, y->tls_certificate) && text_equal(x->tls_key, y->tls_key) &&
            x->connections_max == y->connections_max && x->body_bytes_max == y->body_bytes_max &&
            x->in_flight_max == y->in_flight_max && x->stop_timeout_ms == y->stop_timeout_ms &&
+           text_equal(x->links.base, y->links.base) && x->links.expires_ms == y->links.expires_ms &&
            digest_equal(&x->jwt_digest, &y->jwt_digest);
 }
 

@@ -29,6 +29,10 @@ struct config_server {
     unsigned in_flight_max;
     int64_t stop_timeout_ms;
     enum log_level log;
+    struct config_links {
+        const char *base; /* without a final slash; NULL: no approval links */
+        int64_t expires_ms;
+    } links;
     const struct jwt_issuer *issuers; /* whose signed tokens are taken */
     size_t issuer_count;
     struct digest jwt_digest; /* of what the file says of them */

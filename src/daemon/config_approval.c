@@ -1,5 +1,6 @@
 /* tools.NAME.approval (design 8). */
 #include "base/digest.h"
+#include "daemon/config.h"
 #include "daemon/config_parts.h"
 
 static const char *below(const struct loader *loader, const char *pointer, const char *name)
@@ -65,4 +66,19 @@ void config_approval_read(const struct loader *loader, const struct json *sectio
     if (approval->type == JSON_OBJECT)
         read_condition(loader, approval, at, out);
     check(loader, at, &out->core);
+}
+
+/* ---- server.links ---- */
+
+void config_links_finish(struct config_server *server, struct arena *arena, struct problems *problems)
+{
+    struct str base = str_of(server->links.base);
+    if (!base.p)
+        return;
+    if (strncmp(base.p, "https://", 8) != 0 && strncmp(base.p, "http://", 7) != 0)
+        problems_add(problems, "/server/links/base", "expected a URL (https://onced.example.com), found \"%.60s\"",
+                     base.p);
+    while (base.n > 0 && base.p[base.n - 1] == '/')
+        base.n--;
+    server->links.base = arena_copy_str(arena, base);
 }

@@ -90,6 +90,15 @@ const struct option_section config_jwt_section = {
     .count = COUNT(jwt_options),
 };
 
+static const struct option links_options[] = {
+    {"base", OPTION_TEXT, .required = true, .at = AT(config_links, base),
+     .text = "Where people reach this server: `https://onced.example.com`."},
+    {"expires", OPTION_DURATION, .fallback = "24h", .min = SECOND, .max = 30 * DAY, .at = AT(config_links, expires_ms),
+     .text = "A link's life; never longer than the request that it answers."},
+};
+static const struct option_section server_links =
+    SECTION(links_options, "server.links", "One-time links for approvers.");
+
 static const struct option server_options[] = {
     {"listen", OPTION_TEXT, .fallback = "127.0.0.1:7070", .at = AT(config_server, host),
      .text =
@@ -104,6 +113,8 @@ static const struct option server_options[] = {
     {"insecure_listen", OPTION_BOOL, .fallback = "false", .at = AT(config_server, insecure_listen),
      .text = "Plain HTTP on a public address, on your own head (for example behind a proxy that ends TLS)."},
     {"tls", OPTION_SECTION, .section = &server_tls, .at = 1, .text = "HTTPS on the listening address."},
+    {"links", OPTION_SECTION, .section = &server_links, .at = AT(config_server, links),
+     .text = "One-time links by which people approve and deny from mail or a chat."},
     {"connections_max", OPTION_INTEGER, .fallback = "1024", .min = 1, .max = 65535,
      .at = AT(config_server, connections_max),
      .text = "Client connections at once; further ones wait in the system's queue."},

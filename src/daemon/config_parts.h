@@ -117,6 +117,10 @@ void config_mail_compile(const struct loader *loader, const struct json *section
 void config_tool_check(const struct loader *loader, const struct json *section, const char *pointer,
                        struct loaded_tool *tool);
 
+struct config_server;
+/* server.links: takes a final slash off its base. */
+void config_links_finish(struct config_server *server, struct arena *arena, struct problems *problems);
+
 /* tools.NAME.approval: its condition, what its answers rest on, and what is contradictory about it. */
 void config_approval_read(const struct loader *loader, const struct json *section, const char *pointer,
                           struct loaded_tool *tool);

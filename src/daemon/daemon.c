@@ -145,6 +145,8 @@ static enum err_code open_door(struct daemon *daemon, struct err *err)
         .issuer_count = server->issuer_count,
         .connections_max = server->connections_max,
         .body_bytes_max = server->body_bytes_max,
+        .links_base = server->links.base,
+        .links_expires_ms = server->links.expires_ms,
     };
     char *certificate = NULL, *key = NULL;
     enum err_code code = ERR_NONE;

@@ -144,12 +144,19 @@ bool exchange_surplus(const struct exchange *exchange);
  */
 bool exchange_unescape(struct arena *arena, struct str text, struct str *out);
 
+/* Approval links (door/links.h). */
+struct link_settings {
+    const char *base; /* what comes before "/links/…", without a final slash; NULL: there are none */
+    int64_t expires_ms;
+};
+
 /* What the door offers to routes. */
 struct door_parts {
     struct auth *auth;    /* NULL: no tokens, everybody is admin */
     struct mcp_http *mcp; /* NULL: there is no /mcp */
     struct str openapi;   /* the generated document */
     size_t body_bytes_max;
+    struct link_settings links;
     bool stopping;
     int64_t failures, failure_logged_ms; /* answers of 500 and more since the last line about them */
     /* readiness of the ledger as last asked */

@@ -765,6 +765,7 @@ static void door_free(struct http_door *door)
     if (door->tls_key)
         explicit_bzero(door->tls_key, strlen(door->tls_key));
     free(door->tls_key);
+    free(door->links_base);
     free(door);
 }
 
@@ -774,6 +775,8 @@ enum err_code http_door_new(const struct http_door_options *options, struct http
     door->loop = door->lingers.loop = options->loop;
     door->engine = options->engine;
     door->connections_max = options->connections_max ? options->connections_max : HTTP_CONNECTIONS_DEFAULT;
+    door->links_base = options->links_base ? strdup(options->links_base) : NULL;
+    door->parts.links = (struct link_settings){door->links_base, options->links_expires_ms};
     door->parts.body_bytes_max = options->body_bytes_max ? options->body_bytes_max : HTTP_BODY_BYTES_DEFAULT;
     door->timeout_s = options->timeout_s ? options->timeout_s : HTTP_TIMEOUT_S;
     door->request_ms = 2000 * (int64_t)door->timeout_s;

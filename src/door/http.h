@@ -31,6 +31,8 @@ struct http_door_options {
     size_t issuer_count;
     size_t connections_max;                 /* further ones get 503; 0 = HTTP_CONNECTIONS_DEFAULT */
     size_t body_bytes_max;                  /* of a request; larger ones get 413; 0 = HTTP_BODY_BYTES_DEFAULT */
+    const char *links_base;                 /* where people reach this door, for approval links; copied; NULL = none */
+    int64_t links_expires_ms;
     unsigned timeout_s;                     /* 0 = HTTP_TIMEOUT_S */
 };
 

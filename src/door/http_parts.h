@@ -22,6 +22,7 @@ struct http_door {
     uv_loop_t *loop;
     struct engine *engine;
     struct door_parts parts;
+    char *links_base; /* of parts.links */
     struct buf openapi;
     struct MHD_Daemon *mhd;
     char *tls_cert, *tls_key;

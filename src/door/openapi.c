@@ -110,6 +110,15 @@ static const char approval_view_schema[] =
     "\"maxLength\":200}}"
 
 static const char new_token_schema[] =
+static const char new_links_schema[] =
+    "{\"type\":\"object\"," CLOSED
+    ",\"required\":[\"approver\"],\"properties\":{\"approver\":{\"type\":\"string\",\"minLength\":1,"
+    "\"maxLength\":128}}}";
+
+static const char links_schema[] =
+    "{\"type\":\"object\"," CLOSED ",\"required\":[\"approver\",\"approve\",\"deny\",\"expires_at\"],\"properties\":{"
+    "\"approver\":" TEXT ",\"approve\":" TEXT ",\"deny\":" TEXT ",\"expires_at\":" TIME_OR_NULL "}}";
+
     "{\"type\":\"object\",\"required\":[\"principal\",\"role\"]," CLOSED ",\"properties\":{"
     "\"principal\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":128},\"role\":" REF(
         "Role") ","
@@ -360,6 +369,8 @@ static const struct {
     {"Approval", approval_schema},
     {"ApprovalRecord", approval_record_schema},
     {"ApprovalDecision", approval_decision_schema},
+    {"NewLinks", new_links_schema},
+    {"Links", links_schema},
     {"ApprovalView", approval_view_schema},
     {"GuardBegin", guard_begin_schema},
     {"GuardHeartbeat", guard_heartbeat_schema},

@@ -5,6 +5,7 @@
 #include "door/ask.h"
 #include "door/auth.h"
 #include "door/call_body.h"
+#include "door/links.h"
 #include "door/mcp_http.h"
 #include "door/suggest.h"
 
@@ -477,9 +478,11 @@ static const struct route *find_route(struct exchange *exchange, char *allow, si
     static const char *const names[] = {"GET", "HEAD", "POST", "DELETE", "OPTIONS", ""};
     size_t used = 0;
     enum http_method method = exchange->method == METHOD_HEAD ? METHOD_GET : exchange->method;
-    bool mcp = is_mcp(exchange);
-    for (size_t i = 0; i < (mcp ? rest_mcp_route_count : rest_route_count); i++) {
-        const struct route *route = mcp ? &rest_mcp_routes[i] : &rest_routes[i];
+    bool mcp = is_mcp(exchange), links = links_path(exchange->path);
+    const struct route *table = mcp ? rest_mcp_routes : links ? rest_link_routes : rest_routes;
+    size_t count = mcp ? rest_mcp_route_count : links ? rest_link_route_count : rest_route_count;
+    for (size_t i = 0; i < count; i++) {
+        const struct route *route = &table[i];
         if (!path_matches(exchange, route))
             continue;
         if (route->method == method)
@@ -569,7 +572,7 @@ static bool check_web(struct exchange *exchange)
     struct str origin = exchange->headers[HEADER_ORIGIN];
     const struct door_parts *parts = exchange_parts(exchange);
     bool mcp = is_mcp(exchange);
-    if (parts->auth && !mcp)
+    if ((parts->auth && !mcp) || links_path(exchange->path)) /* a link is good for what it says, whoever opens it */
         return true;
     bool once = !(exchange->repeated & twice);
     if (mcp && origin.p && once && mcp_http_origin_allowed(parts->mcp, origin))

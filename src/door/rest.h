@@ -44,6 +44,9 @@ extern const size_t rest_route_count;
 /* Those of /mcp, which openapi.json does not describe; they are there when the door has an MCP door behind it. */
 extern const struct route rest_mcp_routes[];
 extern const size_t rest_mcp_route_count;
+/* Those of approval links, which openapi.json does not describe either. */
+extern const struct route rest_link_routes[];
+extern const size_t rest_link_route_count;
 
 /* ---- for the handlers ---- */
 

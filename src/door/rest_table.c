@@ -1,4 +1,5 @@
 /* The routes, each in one place: who may, what runs, and what openapi.json says about it. */
+#include "door/links.h"
 #include "door/mcp_http.h"
 #include "door/mcp_parts.h"
 #include "door/rest.h"
@@ -96,6 +97,9 @@ const struct route rest_routes[] = {
      "It failed: whether it is proven that nothing happened must be said.", NULL, "GuardFail", false, "Guard",
      "200 202", "not_found"},
     {METHOD_GET, "/v1/tools", MAY_READ, rest_tools, "listTools", "The tools with their schemas and policies.", NULL,
+    {METHOD_POST, "/v1/operations/{id}/links", MAY_OPERATE, rest_links, "makeLinks",
+     "One-time links by which one person approves or denies.", NULL, "NewLinks", false, "Links", "200",
+     "not_found not_possible"},
      NULL, false, "ToolList", "200", ""},
     {METHOD_GET, "/v1/tools/{tool}", MAY_READ, rest_tool_by_name, "getTool", "One tool.", NULL, NULL, false, "Tool",
      "200", "no_such_tool"},
@@ -151,3 +155,11 @@ const struct route rest_mcp_routes[] = {
 };
 
 const size_t rest_mcp_route_count = sizeof rest_mcp_routes / sizeof *rest_mcp_routes;
+/* Pages, reached with nothing but the link itself. */
+const struct route rest_link_routes[] = {
+    {.method = METHOD_GET, .path = LINKS_PATH "{token}", .roles = MAY_ANYBODY, .handle = rest_link_page},
+    {.method = METHOD_POST, .path = LINKS_PATH "{token}", .roles = MAY_ANYBODY, .handle = rest_link_used},
+};
+
+const size_t rest_link_route_count = sizeof rest_link_routes / sizeof *rest_link_routes;
+

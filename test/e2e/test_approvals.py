@@ -377,3 +377,57 @@ def test_S28_an_approved_effect_has_its_operation(world, provider):
     done = [each for each in report["operations"] if each["status"] == "completed_success"]
     assert [each["operation_id"] for each in done] == [write["reference"] for write in provider.writes()]
     judge(onced, provider, held.id, effects=1, dispatches=1)
+
+
+# ---- links ----
+
+
+def path_of(link):
+    assert link.startswith("https://onced.example.com/links/"), link
+    return link.removeprefix("https://onced.example.com")
+
+
+def test_a_link_shows_and_its_form_decides_once(world, provider):
+    onced = world.onced({"refund": refund(redact=["/note"])}, server={"links": {"base": "https://onced.example.com/"}})
+    held = waiting(onced, arguments={**REFUND, "note": "<secret>"})
+    links = onced.client.post(f"/v1/operations/{held.id}/links", {"approver": "alice"})
+    assert links.status == 200 and links["expires_at"], links
+    foreign = {"Host": "onced.example.com", "Origin": "https://onced.example.com"}
+    for _ in range(3):  # scanners of mail open links
+        page = onced.client.request("GET", path_of(links["approve"]), headers=foreign)
+        assert page.status == 200 and b"25000" in page.raw and b"secret" not in page.raw, page
+        assert "frame-ancestors 'none'" in page.headers["Content-Security-Policy"]
+    assert onced.operation(held.id)["approval"]["decisions"] == [] and provider.writes() == []
+    form = {**foreign, "Content-Type": "application/x-www-form-urlencoded"}
+    used = onced.client.request("POST", path_of(links["approve"]), raw=b"note=seen+it%21", headers=form)
+    assert used.status == 200 and b"Approved" in used.raw, used
+    done = onced.settled(held.id)
+    assert [(each["by"], each["via"], each["note"]) for each in done["approval"]["decisions"]] == [("alice", "link", "seen it!")]
+    for link in (links["deny"], links["approve"]):  # used up: told what stands
+        late = onced.client.request("POST", path_of(link), raw=b"", headers=form)
+        assert late.status == 200 and b"had been decided" in late.raw and b"Approved by alice" in late.raw, late
+    judge(onced, provider, held.id, effects=1, dispatches=1)
+
+
+def test_links_of_others_and_old_ones_are_refused(world, provider):
+    onced = world.onced({"refund": refund()}, server={"links": {"base": "https://onced.example.com", "expires": "1s"}})
+    held = waiting(onced)
+    ask = f"/v1/operations/{held.id}/links"
+    assert onced.client.post(ask, {"approver": held["principal"]}).status == 403
+    link = path_of(onced.client.post(ask, {"approver": "alice"})["approve"])
+    payload, mac = link.removeprefix("/links/").split(".")
+    other = payload.replace(b"alice".hex(), b"malic".hex())
+    wrong = [f"{other}.{mac}", f"{payload}.{'0' * 64}", payload, f"{payload}.{mac[:-2]}", f"{payload[:-1]}.{mac}", "x.y"]
+    for token in wrong:
+        for method in ("GET", "POST"):
+            assert onced.client.request(method, f"/links/{token}", raw=b"").status == 404, token
+    time.sleep(1.1)
+    late = onced.client.request("POST", link, raw=b"")
+    assert late.status == 404 and onced.operation(held.id).state == "planned" and provider.writes() == []
+
+
+def test_without_links_in_the_registry_there_are_none(world, provider):
+    onced = world.onced({"refund": refund()})
+    held = waiting(onced)
+    assert onced.client.post(f"/v1/operations/{held.id}/links", {"approver": "alice"}).problem == "not_possible"
+    assert onced.client.get("/links/00.00").status == 404
