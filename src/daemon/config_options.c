@@ -113,7 +113,7 @@ static const struct option server_options[] = {
     {"insecure_listen", OPTION_BOOL, .fallback = "false", .at = AT(config_server, insecure_listen),
      .text = "Plain HTTP on a public address, on your own head (for example behind a proxy that ends TLS)."},
     {"tls", OPTION_SECTION, .section = &server_tls, .at = 1, .text = "HTTPS on the listening address."},
-    {"links", OPTION_SECTION, .section = &server_links, .at = AT(config_server, links),
+    {"links", OPTION_SECTION, .section = &server_links, .computed = "none", .at = AT(config_server, links),
      .text = "One-time links by which people approve and deny from mail or a chat."},
     {"connections_max", OPTION_INTEGER, .fallback = "1024", .min = 1, .max = 65535,
      .at = AT(config_server, connections_max),
