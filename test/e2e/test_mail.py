@@ -96,7 +96,7 @@ AFTER_END = [("end", "told"), ("QUIT", "before"), ("QUIT", "after")]
 def start_cut(world, cuts, look=True):
     login = {"username": "shop", "password": PASSWORD}
     wires = [world.servers.wire(cut) for cut in cuts]
-    onced = world.start({f"p{n}": {**provider(world.servers, wire, look, **login), "timeout": "2s" if cut[1] == "silent" else "10s"}
+    onced = world.start({f"p{n}": {**provider(world.servers, wire, look, **login), "timeout": "10s" if cut in BEFORE_END and cut[1] != "silent" else "2s"}
                          for n, (cut, wire) in enumerate(zip(cuts, wires))},
                         {f"send{n}": tool(f"p{n}") for n in range(len(cuts))})
     return onced, wires
@@ -253,7 +253,7 @@ def test_64_callers_and_kill_9(world):
     chance = random.Random(7)
     wire = world.servers.wire()
     onced = world.start({"mail": provider(world.servers, wire)}, {"send": tool("mail")})
-    ends, total, kills = {}, CALLERS * max(1, rounds(10) // 10), max(2, rounds(10) // 5)
+    ends, total, kills = {}, CALLERS * max(1, rounds(10) // 10), max(1, rounds(10) // 10)
     todo = list(range(total))
 
     def caller():
@@ -300,7 +300,7 @@ def test_killed_around_the_end_of_the_message(world):
 def test_a_slow_answer_holds_up_nobody(world):
     """libcurl's own SMTP would wait for it inside one call."""
     slow, quick = world.servers.wire(("end", "silent")), world.servers.wire()
-    onced = world.start({"slow": {**provider(world.servers, slow), "timeout": "2s"}, "quick": provider(world.servers, quick)},
+    onced = world.start({"slow": {**provider(world.servers, slow), "timeout": "1s"}, "quick": provider(world.servers, quick)},
                         {"slow": tool("slow"), "quick": tool("quick")})
     operation = onced.submit("slow", arguments(1), key="1")
     slow.wait_for("end")
@@ -308,7 +308,7 @@ def test_a_slow_answer_holds_up_nobody(world):
     assert onced.call("quick", arguments(2), key="2").state == "completed_success"
     took = time.monotonic() - began
     assert onced.settled(operation).state == "completed_success"
-    assert took < 1.5, took
+    assert took < 0.9, took
 
 
 # ---- what is in the message ----
@@ -351,18 +351,19 @@ def test_messages_arrive_as_they_were_meant(world):
         assert message.defects == [], message.defects
 
 
-@pytest.mark.parametrize("name, value", [
+SMUGGLED = [
     ("subject", "hello\r\nBcc: eve@example.com"), ("subject", "hello\neve"), ("subject", "nul\x00"),
     ("to", "ada@example.com\r\nRCPT TO:<eve@example.com>"), ("to", "ada@example.com>\r\nDATA"), ("to", "ada@example.com, eve@example.com"),
-    ("to", "ada"), ("to", "<>"), ("to", "ada@example.com> SIZE=1"), ("to", []), ("to", [["ada@example.com"], 7]), ("to", "a b@example.com")])
-def test_nothing_is_smuggled_in(servers, tmp_path, name, value):
-    world = World(servers, tmp_path, [])
-    wire = servers.wire()
-    onced = world.start({"mail": provider(servers, wire)}, {"send": tool("mail", mail={"bcc": "{none?}"})})
-    answer = onced.call("send", arguments(1, **{name: value}), key="1")
-    assert answer.status == 422 and name in str(answer.body), answer
-    assert wire.connections == 0
-    onced.stop()
+    ("to", "ada"), ("to", "<>"), ("to", "ada@example.com> SIZE=1"), ("to", []), ("to", [["ada@example.com"], 7]), ("to", "a b@example.com")]
+
+
+def test_nothing_is_smuggled_in(world):
+    wire = world.servers.wire()
+    onced = world.start({"mail": provider(world.servers, wire)}, {"send": tool("mail", mail={"bcc": "{none?}"})})
+    for n, (name, value) in enumerate(SMUGGLED):
+        answer = onced.call("send", arguments(1, **{name: value}), key=f"smuggled{n}")
+        assert answer.status == 422 and name in str(answer.body), answer
+    assert wire.connections == 0 and not onced.operations()
 
 
 def test_a_dry_run_shows_the_message(world):
