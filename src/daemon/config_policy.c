@@ -164,7 +164,8 @@ static void check_reconcile(const struct policy *policy)
         check_stated_strategies(policy);
     else
         trim_default_strategies(tool);
-    if (!tool->has_lookup && !tool_may_resend(tool) && !waits_for_events(tool))
+    bool asks = tool->has_lookup || tool->guard_lease_ms > 0; /* guard mode: the application says how it ended */
+    if (!asks && !tool_may_resend(tool) && !waits_for_events(tool))
         WARNING(policy, "class", "class %s without a lookup: every unknown outcome waits for an operator",
                 class_name(policy));
 }

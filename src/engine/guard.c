@@ -283,22 +283,29 @@ static void said(void *user, const struct engine_reply *reply)
     release(saying);
 }
 
-static struct finding finding_of(const struct engine_guard *word, struct arena *arena)
+static enum outcome outcome_of(const struct engine_guard *word)
 {
-    struct finding finding = {.outcome = OUTCOME_SUCCESS};
-    if (word->word == GUARD_COMPLETE) {
-        finding.outcome = word->noop ? OUTCOME_NOOP : OUTCOME_SUCCESS;
-        finding.result = arena_str(arena, word->result);
-        finding.external_id = arena_copy_text(arena, word->external_id);
-        return finding;
+    switch (word->word) {
+    case GUARD_HEARTBEAT: break;
+    case GUARD_COMPLETE: return word->noop ? OUTCOME_NOOP : OUTCOME_SUCCESS;
+    case GUARD_FAIL:
+        return !word->no_effect ? OUTCOME_PROVIDER_ERROR : word->retry ? OUTCOME_NOT_PROCESSED : OUTCOME_REFUSED;
     }
-    finding.outcome = !word->no_effect ? OUTCOME_PROVIDER_ERROR : word->retry ? OUTCOME_NOT_PROCESSED : OUTCOME_REFUSED;
-    finding.error = arena_str(arena, word->error);
-    finding.detail = arena_copy_text(arena, word->detail);
-    return finding;
+    return OUTCOME_OPEN;
 }
 
-/* The open row of its attempt, closed with what was said. */
+static struct finding finding_of(const struct engine_guard *word, struct arena *arena)
+{
+    return (struct finding){
+        .outcome = outcome_of(word),
+        .result = arena_str(arena, word->result),
+        .external_id = arena_copy_text(arena, word->external_id),
+        .error = arena_str(arena, word->error),
+        .detail = arena_copy_text(arena, word->detail),
+    };
+}
+
+/* The row of its attempt with what was said. */
 static void close_row(struct flight *flight, const struct attempt *row, const struct finding *finding)
 {
     struct attempt *attempt = &flight->attempt;
@@ -338,11 +345,6 @@ static const struct attempt *row_of(const struct saying *saying)
     return NULL;
 }
 
-static bool is_open(const struct attempt *row)
-{
-    return row->outcome == OUTCOME_OPEN || row->outcome == OUTCOME_LOST;
-}
-
 static void attempts_loaded(struct ledger_request *request)
 {
     struct saying *saying = request->user;
@@ -356,7 +358,7 @@ static void attempts_loaded(struct ledger_request *request)
         answer(saying, REPLY_UNAVAILABLE, NULL, &request->err);
     } else if (!row) {
         answer(saying, REPLY_NOT_FOUND, NULL, &request->err);
-    } else if (!is_open(row)) { /* said before */
+    } else if (row->outcome != OUTCOME_OPEN && row->outcome == outcome_of(&saying->word)) { /* said before */
         answer(saying, REPLY_OPERATION, saying->op, NULL);
     } else if (saying->word.word == GUARD_HEARTBEAT && !holds) {
         err_set(&err, ERR_CONFLICT, "the lease has ended: the operation is %s", state_name(saying->op->state));

@@ -589,6 +589,31 @@ static void foreign_rows_are_taken_over(void **state)
     assert_int_equal(request->claim.count, 0);
 }
 
+/* Guard mode: an application holds the lease, so that the end of a process of ours says nothing about it; its own end
+ * does. */
+static void leases_of_executors_outlive_processes(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    op->owner = OPERATION_EXECUTOR_PREFIX "1.abc";
+    op->lease_until_ms = op->wake_at_ms = world->now_ms + 60000;
+    admit(world, op);
+    struct ledger_request *request = make_request(world, LEDGER_CLAIM_DUE);
+    request->claim =
+        (struct ledger_claim){.owner = OWNER, .now_ms = world->now_ms, .lease_ms = 2000, .limit = 10, .foreign = true};
+    assert_int_equal(call(world, request), 0);
+    assert_int_equal(request->claim.count, 0);
+    request->claim = (struct ledger_claim){.owner = OWNER, .now_ms = world->now_ms, .lease_ms = 2000, .limit = 10};
+    assert_int_equal(call(world, request), 0);
+    assert_int_equal(request->claim.count, 0);
+    assert_int_equal(request->claim.next_wake_ms, op->wake_at_ms);
+    request->claim =
+        (struct ledger_claim){.owner = OWNER, .now_ms = op->lease_until_ms, .lease_ms = 2000, .limit = 10};
+    assert_int_equal(call(world, request), 0);
+    assert_int_equal(request->claim.count, 1);
+    assert_string_equal(request->claim.former_owners[0], OPERATION_EXECUTOR_PREFIX "1.abc");
+}
+
 /* ---- expiry ---- */
 
 static void tombstones_stay(void **state)
@@ -841,6 +866,7 @@ static const struct CMUnitTest decisions[] = {
     CONTRACT_TEST(s69_lease_ends_on_the_millisecond),
     CONTRACT_TEST(leases_protect_due_rows),
     CONTRACT_TEST(foreign_rows_are_taken_over),
+    CONTRACT_TEST(leases_of_executors_outlive_processes),
     CONTRACT_TEST(tombstones_stay),
     CONTRACT_TEST(the_newest_version_counts_also_as_a_tombstone),
     CONTRACT_TEST(a_version_that_landed_late_answers_for_its_key),
