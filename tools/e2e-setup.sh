@@ -28,3 +28,4 @@ node_packages() {
 cd ..
 node_packages e2e
 node_packages mcp
+node_packages webhooks

@@ -29,6 +29,7 @@ int cli_eval(int argc, char **argv);
 int cli_fake_provider(int argc, char **argv);
 int cli_guard(int argc, char **argv);
 int cli_help(int argc, char **argv);
+int cli_inbox(int argc, char **argv);
 int cli_incidents(int argc, char **argv);
 int cli_init(int argc, char **argv);
 int cli_list(int argc, char **argv);

@@ -43,7 +43,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_retry_command,
     &cli_cancel_command,
     &cli_compensate_command,
-    &cli_incidents_command,
+    &cli_inbox_command, &cli_incidents_command,
     &cli_entities_command,
     &cli_budgets_command,
     &cli_backup_command,
