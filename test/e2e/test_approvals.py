@@ -11,6 +11,7 @@ from onced_e2e import binary, registry
 from onced_e2e.client import LOST, Client
 from onced_e2e.judge import judge
 from onced_e2e.registry import INTEGER, TEXT
+from onced_e2e.rpc import Mcp
 from onced_e2e.wait import together, wait_until
 
 MARKED = binary.find() and b"ONCED_KILL_AT" in binary.find().read_bytes()
@@ -431,3 +432,27 @@ def test_without_links_in_the_registry_there_are_none(world, provider):
     held = waiting(onced)
     assert onced.client.post(f"/v1/operations/{held.id}/links", {"approver": "alice"}).problem == "not_possible"
     assert onced.client.get("/links/00.00").status == 404
+
+
+# ---- over MCP ----
+
+
+def test_a_model_is_told_that_people_were_asked(world, provider):
+    """A pending result, no error: nothing that invites another call. The repeat after the approval is its result."""
+    onced = world.onced({"refund": refund()})
+    model = Mcp(onced.port)
+    first = model.call("refund", REFUND, meta={"claudecode/toolUseId": "toolu_1"})
+    assert first.state == "planned" and not first.is_error, first
+    assert "waiting for approval" in first.text and "people have been asked" in first.text, first.text
+    again = model.call("refund", REFUND, meta={"claudecode/toolUseId": "toolu_2"})
+    assert again.id == first.id and again.state == "planned", again
+    approve(onced, first.id, "alice")
+    onced.settled(first.id)
+    done = model.call("refund", REFUND, meta={"claudecode/toolUseId": "toolu_3"})
+    assert done.id == first.id and done.state == "completed_success" and done.shape["replayed"], done
+    judge(onced, provider, first.id, effects=1, dispatches=1)
+    denied = model.call("refund", {**REFUND, "payment_id": "p2"})
+    deny(onced, denied.id, "alice", "not this customer")
+    told = model.call("refund", {**REFUND, "payment_id": "p2"})
+    assert told.is_error and told.state == "rejected" and "not approved" in told.text, told
+    assert len(provider.writes()) == 1
