@@ -47,10 +47,6 @@ static void check(const struct loader *loader, const char *pointer, const struct
 {
     if (tool->class == CLASS_READ)
         problems_add(loader->problems, pointer, "is for tools that change something, not for class read");
-    if (tool->approval.mcp == APPROVAL_MCP_ELICIT && tool->approval.approvers > 1)
-        problems_warn(loader->problems, pointer,
-                      "an MCP client's user is one person: the others of %u approvers decide elsewhere",
-                      tool->approval.approvers);
 }
 
 void config_approval_read(const struct loader *loader, const struct json *section, const char *pointer,

@@ -572,8 +572,6 @@ static const struct option approval_options[] = {
     {"expires", OPTION_DURATION, .fallback = "24h", .min = 100, .max = 365 * DAY, .at = AT(approval_policy, expires_ms),
      .text =
          "Without enough of them by then the call is `rejected` (`expired`); the same call, made again, asks anew."},
-    {"mcp", OPTION_CHOICE, .fallback = "none", .choices = {"none", "elicit"}, .at = AT(approval_policy, mcp),
-     .text = "`elicit`: the MCP client's own user is asked where the client can ask; counts as `PRINCIPAL/user`."},
 };
 static const struct option_section tool_approval =
     SECTION(approval_options, "tools.NAME.approval", "Who must agree before a call runs.");

@@ -279,10 +279,6 @@ static void test_tool_members(void **state)
                 "f:11:16: /tools/t/approval/aprovers: unknown member, did you mean \"approvers\"?\n");
     expect_tool(READ "    approval: required\n",
                 "f:10:5: /tools/t/approval: is for tools that change something, not for class read\n");
-    expect_tool(
-        WEAK "    approval: {approvers: 2, mcp: elicit}\n",
-        "f:11:5: /tools/t/approval: warning: an MCP client's user is one person: the others of 2 approvers decide "
-        "elsewhere\n");
     expect_tool(WEAK "    repeat: never\n",
                 "f:11:5: /tools/t/repeat: expected one of allowed, with_approval, denied, found \"never\"\n");
     expect_tool(WEAK "    key: \"{a\"\n",
