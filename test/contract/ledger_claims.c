@@ -221,6 +221,27 @@ static void who_leaves_a_queue_lets_others_in(void **state)
     assert_int_equal(look(world, "2").waiting, 0);
 }
 
+/* First in one queue is not enough: C waits for 2 and 3, D behind it for 1 and 2. That 1 becomes free is not D's turn.
+ */
+static void first_in_every_queue(void **state)
+{
+    struct world *world = *state;
+    struct operation *a = open_one(world, (struct wish){.entities = {"1"}, .queue = true});
+    struct operation *b = open_one(world, (struct wish){.entities = {"3"}, .queue = true});
+    struct operation *c = open_one(world, (struct wish){.entities = {"2", "3"}, .queue = true});
+    struct operation *d = open_one(world, (struct wish){.entities = {"1", "2"}, .queue = true});
+    move(world, a, STATE_COMPLETED_SUCCESS);
+    assert_held_by(world, "1", NULL);
+    assert_held_by(world, "2", NULL);
+    move(world, b, STATE_COMPLETED_SUCCESS);
+    assert_held_by(world, "2", c);
+    assert_held_by(world, "3", c);
+    assert_held_by(world, "1", NULL);
+    move(world, c, STATE_COMPLETED_SUCCESS);
+    assert_held_by(world, "1", d);
+    assert_held_by(world, "2", d);
+}
+
 /* A planned operation holds nothing until its turn; then it asks, and keeps its place when it asks again. */
 static void planned_operations_ask_when_their_turn_has_come(void **state)
 {
@@ -576,6 +597,7 @@ const struct CMUnitTest contract_claims[] = {
     CONTRACT_TEST(queues_are_fair),
     CONTRACT_TEST(nobody_is_overtaken),
     CONTRACT_TEST(who_leaves_a_queue_lets_others_in),
+    CONTRACT_TEST(first_in_every_queue),
     CONTRACT_TEST(planned_operations_ask_when_their_turn_has_come),
     CONTRACT_TEST(ten_entities_in_any_order_end),
     CONTRACT_TEST(operators_release),
