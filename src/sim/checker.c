@@ -16,8 +16,8 @@ struct checker_model *checker_new(struct sim *sim)
     map_init(&model->newest_of_tool);
     map_init(&model->holders);
     map_init(&model->entities);
-    model->intents = arena_zero(&model->arena, (sim->options->intents + 1) * sizeof *model->intents);
-    for (unsigned i = 0; i <= sim->options->intents; i++)
+    model->intents = arena_zero(&model->arena, (2 * sim->options->intents + 1) * sizeof *model->intents);
+    for (unsigned i = 0; i <= 2 * sim->options->intents; i++)
         model->intents[i].allowed = 1;
     return model;
 }
@@ -64,7 +64,7 @@ struct check_row *check_find(const struct checker_model *model, const char *oper
 
 struct check_intent *check_intent_of(struct checker_model *model, uint32_t intent)
 {
-    return &model->intents[intent <= model->sim->options->intents ? intent : 0];
+    return &model->intents[intent <= 2 * model->sim->options->intents ? intent : 0];
 }
 
 struct check_try *check_try_of(const struct check_row *row, const char *attempt)
@@ -304,6 +304,8 @@ static void check_final(struct sim *sim, struct check_row *row, const struct ope
             sim_violated(sim,
                          "3.1, 12 an acknowledged result is never lost: %s (intent %u) was told with %s, now with %s",
                          row->id, row->intent, row->told_id, external_id);
+    } else if (row->told && row->undone_by) { /* done, and undone; or its undoing failed: check_undone_moved */
+        row->told = false;
     } else if (row->told && !(check_proven_absent(row->told_state) && op->state == STATE_COMPLETED_SUCCESS)) {
         sim_violated(sim, "3.1 terminal states are write-once: %s (intent %u) was told as %s, now as %s", row->id,
                      row->intent, state_name(row->told_state), state_name(op->state));
@@ -461,6 +463,7 @@ struct row_seen checker_row(const struct sim *sim, size_t index)
         .incident = row->incident,
         .provider_key = row->provider_key,
         .tool = row->tool,
+        .undoes = row->undoes != NULL,
         .intent = row->intent,
         .state = row->state,
         .reason = row->reason,

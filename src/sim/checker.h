@@ -5,6 +5,7 @@
  *   checker.c       intents: which calls mean the same effect; effects, requests, answers
  *   checker_rows.c  rows: admission, moves, leases, claims, retention
  *   checker_approvals.c  who agreed to what
+ *   checker_undone.c     what undoes what
  *   checker_end.c   the whole at the end: model and ledger agree, everything has settled
  *
  * Not for others. */
@@ -54,6 +55,7 @@ struct check_row { /* an operation, as its commits left it */
     size_t states_room;
     unsigned incidents;               /* bit per kind */
     char incident[OPERATION_ID_SIZE]; /* the latest, "" = none */
+    struct check_row *undoes, *undone_by; /* a compensation and its original (the latest) */
     struct check_asked *asked;        /* people who are to agree; NULL = nobody was asked */
     /* attempts */
     struct check_try *first_try, *last_try;
@@ -131,6 +133,13 @@ void check_committed(struct checker_model *model, unsigned number, const struct 
 void check_asked_at_admission(struct checker_model *model, struct check_row *row, const struct operation *op);
 void check_approvals(struct checker_model *model, struct check_row *row, const struct ledger_transition *change);
 bool check_was_asked(const struct check_row *row);
+
+/* checker_undone.c */
+void check_undone_admitted(struct checker_model *model, struct check_row *row, const struct operation *op,
+                           const struct ledger_admit *admit);
+/* before what it undoes is moved in the model */
+void check_undone_moved(struct checker_model *model, const struct check_row *row, const struct ledger_transition *change);
+void check_undone_end(struct sim *sim, const struct check_row *row);
 
 /* checker_claims.c */
 void check_claims_admitted(struct checker_model *model, struct check_row *row, const struct operation *op);

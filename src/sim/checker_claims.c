@@ -150,7 +150,8 @@ static void begin(struct checker_model *model, struct check_row *row)
 static void end(struct check_row *row, enum state from)
 {
     struct check_claims *claims = row->claims;
-    bool effect = row->state == STATE_COMPLETED_SUCCESS || row->state == STATE_COMPLETED_NOOP;
+    bool effect =
+        from != STATE_COMPENSATING && (row->state == STATE_COMPLETED_SUCCESS || row->state == STATE_COMPLETED_NOOP);
     for (size_t i = 0; i < claims->entity_count; i++) {
         struct check_entity *entity = claims->entities[i];
         if (effect && claims->guarded) {

@@ -170,7 +170,8 @@ static void check_truth(struct sim *sim, const struct check_row *row)
     if (check_proven_absent(row->state) && row->effects > 0 && !excused && !told)
         sim_violated(sim, "3.2 \"failed\" means it did not happen: %s (intent %u) is %s, effect %s exists, no incident",
                      row->id, row->intent, state_name(row->state), row->effect_ids[0]);
-    bool corrected = check_proven_absent(row->told_state) && row->state == STATE_COMPLETED_SUCCESS;
+    bool corrected =
+        (check_proven_absent(row->told_state) && row->state == STATE_COMPLETED_SUCCESS) || row->undone_by != NULL;
     if (row->told && row->told_state != row->state && !corrected)
         sim_violated(sim, "3.1, 12 an acknowledged result is never lost: %s (intent %u) was told as %s, is %s", row->id,
                      row->intent, state_name(row->told_state), state_name(row->state));
@@ -209,6 +210,7 @@ void checker_end(struct sim *sim)
         check_truth(sim, row);
         check_evidence(sim, row);
         check_watched(sim, row);
+        check_undone_end(sim, row);
         if (row->dropped) {
             check_tombstone(sim, row);
             continue;

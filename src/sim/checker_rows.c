@@ -86,6 +86,10 @@ static const struct {
     {STATE_FAILED_RETRYABLE, STATE_COMPLETED_SUCCESS, EVIDENCE},
     {STATE_FAILED_PERMANENT, STATE_COMPLETED_SUCCESS, EVIDENCE},
     {STATE_REJECTED, STATE_COMPLETED_SUCCESS, EVIDENCE},
+    /* 10.1 */
+    {STATE_COMPLETED_SUCCESS, STATE_COMPENSATING, BY(CAUSE_COMPENSATION)},
+    {STATE_COMPENSATING, STATE_COMPENSATED, BY(CAUSE_COMPENSATION)},
+    {STATE_COMPENSATING, STATE_COMPLETED_SUCCESS, BY(CAUSE_COMPENSATION)},
 };
 
 static bool move_allowed(enum state from, enum state to, enum cause cause)
@@ -386,13 +390,16 @@ static void begin_watch(struct checker_model *model, struct check_row *row, enum
 
 static void check_schedule(struct checker_model *model, const struct check_row *row)
 {
-    if (!state_terminal(row->state) && row->wake_at_ms == 0 && row->reason != REASON_NEEDS_OPERATOR)
+    bool follows = row->state == STATE_COMPENSATING; /* its compensation's end moves it */
+    if (!state_terminal(row->state) && row->wake_at_ms == 0 && row->reason != REASON_NEEDS_OPERATOR && !follows)
         sim_violated(model->sim, "7.2, 14 nothing open is forgotten: %s (intent %u) is %s (%s) without a time to wake",
                      row->id, row->intent, state_name(row->state), reason_name(row->reason));
     if (row->owner[0] && row->wake_at_ms > row->lease_until_ms)
         sim_violated(model->sim, "3.3 a lease that ends is noticed: %s is held until %lld and wakes later", row->id,
                      (long long)row->lease_until_ms);
 }
+
+static void undone(struct checker_model *model, const struct ledger_transition *by);
 
 static void transition(struct checker_model *model, unsigned number, const struct ledger_transition *change)
 {
@@ -409,7 +416,8 @@ static void transition(struct checker_model *model, unsigned number, const struc
     enum state from = row->state;
     enum cause cause = last_cause(change);
     bool doubted = check_in_doubt(row);
-    check_lease(model, number, row, change);
+    if (number > 0)
+        check_lease(model, number, row, change);
     check_events(model, row, change);
     check_end_is_final(model, row, op);
     check_approvals(model, row, change);
@@ -423,7 +431,7 @@ static void transition(struct checker_model *model, unsigned number, const struc
         check_dispatch(model, row, began, doubted);
     if (from != row->state && check_proven_absent(row->state))
         check_no_effect(model, row, cause);
-    if (from != row->state && row->state == STATE_COMPLETED_SUCCESS)
+    if (from != row->state && row->state == STATE_COMPLETED_SUCCESS && from != STATE_COMPENSATING)
         check_success(model, row, cause);
     if (from != row->state && check_proven_absent(from) && row->state == STATE_COMPLETED_SUCCESS &&
         !(row->incidents & 1u << INCIDENT_LATE_LANDING))
@@ -434,6 +442,18 @@ static void transition(struct checker_model *model, unsigned number, const struc
     check_noticed(model, row);
     check_schedule(model, row);
     check_claims_moved(model, row, from, op);
+    if (from != row->state && state_terminal(row->state))
+        check_undone_moved(model, row, change);
+    if (change->undone)
+        undone(model, change);
+}
+
+/* On account of another operation: over whatever lease there is (compare-and-set), number 0. */
+static void undone(struct checker_model *model, const struct ledger_transition *by)
+{
+    struct ledger_transition change = {.op = by->undone->op, .event_count = by->undone->event_count};
+    memcpy(change.events, by->undone->events, sizeof change.events);
+    transition(model, 0, &change);
 }
 
 /* ---- admission (2, 4) ---- */
@@ -500,7 +520,7 @@ static void check_keyless(struct checker_model *model, const struct check_row *r
 {
     const struct operation *op = admit->admission.op;
     for (const struct check_row *other = row->older_of_tool; other; other = other->older_of_tool) {
-        if (row->tool && row->tool->in_doubt == IN_DOUBT_HOLD && holds(admit, other))
+        if (row->tool && row->tool->in_doubt == IN_DOUBT_HOLD && !op->compensates && holds(admit, other))
             sim_violated(model->sim, "2.9 in-doubt guard: %s (intent %u) runs while %s (intent %u) is %s", row->id,
                          row->intent, other->id, other->intent, state_name(other->state));
         if (op->key_source == KEY_SOURCE_REPEAT && !op->repeat_of && !op->previous && joins(op, row->tool, other))
@@ -543,7 +563,7 @@ static void check_one_intent(struct checker_model *model, const struct check_row
     for (const struct check_row *other = row->older_of_intent; other; other = other->older_of_intent) {
         bool proven =
             (other->state == STATE_FAILED_PERMANENT || other->state == STATE_REJECTED) && !check_in_doubt(other);
-        if (proven)
+        if (proven || other->undoes != row->undoes) /* of another original */
             continue;
         if (op->key_source == KEY_SOURCE_REPEAT && !op->repeat_of) {
             intent->allowed++; /* 2.2.5 lets it be another one: check_keyless has judged that */
@@ -563,7 +583,7 @@ static void check_source(struct checker_model *model, const struct check_row *ro
                                (row->tool->key && weaker_than_business));
     wrong |= op->run && op->step && (source == KEY_SOURCE_CALL || source == KEY_SOURCE_REPEAT);
     wrong |= op->call && source == KEY_SOURCE_REPEAT;
-    if (wrong)
+    if (wrong && !op->compensates)
         sim_violated(model->sim, "2.2 the first source of a key wins: %s (intent %u, tool %s) took %s", row->id,
                      row->intent, row->tool_name, key_source_name(source));
 }
@@ -653,6 +673,7 @@ static void insert(struct checker_model *model, unsigned number, const struct le
         add_try(model, row, admit->attempt);
     take_life(model, row, op);
     check_first_state(model, number, row, admit);
+    check_undone_admitted(model, row, op, admit);
     check_source(model, row, op);
     check_asked_at_admission(model, row, op);
     check_key(model, row);
@@ -660,6 +681,8 @@ static void insert(struct checker_model *model, unsigned number, const struct le
     check_one_intent(model, row, op);
     check_schedule(model, row);
     check_claims_admitted(model, row, op);
+    if (admit->undoes)
+        transition(model, 0, admit->undoes);
     if (row->call && check_intent_of(model, row->intent)->not_executed & UINT64_C(1) << (row->call % CALLS_MAX))
         sim_violated(model->sim, "4, 12 told that nothing was recorded, yet call %u of intent %u makes %s", row->call,
                      row->intent, row->id);

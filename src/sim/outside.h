@@ -96,12 +96,15 @@ struct row_seen {
     enum state state;
     enum reason reason;
     bool owned, dropped;
+    bool undoes; /* it is a compensation */
     bool asked; /* people are or were asked to approve it */
     int64_t rev, changed_ms; /* true time of the last change */
 };
 /* From approvers.c: what a person was answered to a decision. */
 void checker_decided(struct sim *sim, const char *operation, const char *who, bool approve,
                      const struct engine_reply *reply);
+/* From undoers.c: what a person was answered who wanted it undone. */
+void checker_undone(struct sim *sim, const char *operation, const char *playbook, const struct engine_reply *reply);
 size_t checker_row_count(const struct sim *sim);
 struct row_seen checker_row(const struct sim *sim, size_t index);         /* in order of admission */
 uint32_t checker_intent_of(const struct sim *sim, const char *operation); /* 0 = no such operation */

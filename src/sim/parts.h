@@ -11,6 +11,7 @@
  *   client.c    agents: calls, retries, rewrites, repeats, departures
  *   people.c    operators
  *   approvers.c people who approve and deny
+ *   undoers.c   people who have things undone
  *   checker.c   a simpler model of what must hold (design 18), fed by what the world sees, never by the engine's memory
  */
 #ifndef SIM_PARTS_H
@@ -101,6 +102,7 @@ struct sim {
     struct sim_clients *clients;
     struct sim_people *people;
     struct sim_approvers *approvers;
+    struct sim_undoers *undoers;
     struct checker_model *checker;
 };
 
@@ -183,6 +185,10 @@ uint32_t intent_of_trace(const char *trace);                         /* 0 = none
 
 struct sim_approvers *approvers_new(struct sim *sim);
 void approvers_free(struct sim_approvers *approvers);
+
+/* Compensations of intent n are of intent options->intents + n. */
+struct sim_undoers *undoers_new(struct sim *sim);
+void undoers_free(struct sim_undoers *undoers);
 
 struct sim_people *people_new(struct sim *sim);
 void people_free(struct sim_people *people);

@@ -179,6 +179,7 @@ static void set_up(struct sim *sim)
     sim->clients = clients_new(sim);
     sim->people = people_new(sim);
     sim->approvers = approvers_new(sim);
+    sim->undoers = undoers_new(sim);
 }
 
 static void tear_down(struct sim *sim)
@@ -188,6 +189,7 @@ static void tear_down(struct sim *sim)
         gateway_free(sim->gateways[i]);
     people_free(sim->people);
     approvers_free(sim->approvers);
+    undoers_free(sim->undoers);
     clients_free(sim->clients);
     providers_free(sim->providers);
     checker_free(sim->checker);

@@ -39,6 +39,7 @@
     X(SIM_CLIENT_REWRITE, "client_rewrite", false) /* the model rewrites arguments on retry */                         \
     X(SIM_PEOPLE, "people", false)                 /* resolve, retry, cancel at any time, also on stale versions */    \
     X(SIM_APPROVALS, "approvals", false)           /* tools ask people, who agree and refuse, twice, at any time */    \
+    X(SIM_COMPENSATIONS, "compensations", false)   /* people have done things undone, twice, by several playbooks */   \
     X(SIM_RELOAD, "reload", false)                 /* registry reloads, a tool goes and comes back */                  \
     X(SIM_RETENTION, "retention", false)           /* time passes until payloads are dropped */                        \
     X(SIM_NET_TWICE, "net_twice", true)            /* the network delivers a request twice */                          \

@@ -2,6 +2,7 @@
  * (src/daemon/config_policy.c refuses the rest), with short times, so that leases, retention and limits matter. A
  * user's registry is taken as it is. */
 #include "base/mem.h"
+#include "core/playbook.h"
 #include "sim/run.h"
 #include "sim/tools_claims.h"
 
@@ -190,6 +191,31 @@ static void change_approval(struct tool *tool, size_t n)
     tool->approval.approvers = tool->approval.approvers % 3 + 1;
 }
 
+/* Each second writing tool can be undone, by itself or another one; from no dice, so that all else stays as it was. */
+static void draw_playbooks(struct sim_tools *tools)
+{
+    static const char form[] = "{\"order\":\"undo {order}\",\"amount_cents\":\"{amount_cents}\",\"currency\":\"{currency}\"}";
+    static const char other[] = "{\"order\":\"off {order}\",\"amount_cents\":\"{amount_cents}\",\"currency\":\"{currency}\"}";
+    struct json *forms[2];
+    if (json_parse(&tools->arena, STR(form), NULL, &forms[0], NULL) ||
+        json_parse(&tools->arena, STR(other), NULL, &forms[1], NULL))
+        assert(!"the forms are JSON");
+    const struct tool *by = NULL;
+    for (size_t i = tools->tool_count; i-- > 0;) {
+        struct tool *tool = &tools->tools[i];
+        if (!tool_is_write(tool))
+            continue;
+        by = by ? by : tool;
+        if (i % 2)
+            continue;
+        struct playbook *playbooks = arena_zero(&tools->arena, 2 * sizeof *playbooks);
+        playbooks[0] = (struct playbook){.name = "undo", .tool = by->name, .form = forms[0], .escalate = "by hand"};
+        playbooks[1] = (struct playbook){.name = "other", .tool = tool->name, .form = forms[1]};
+        tool->playbooks = tools->changed[i].playbooks = playbooks;
+        tool->playbook_count = tools->changed[i].playbook_count = 2;
+    }
+}
+
 static void draw_tool(struct sim *sim, struct sim_tools *tools, size_t n)
 {
     static const uint64_t weights[KIND_COUNT] = {8, 10, 26, 10, 10, 20, 16};
@@ -265,6 +291,8 @@ static void draw(struct sim *sim, struct sim_tools *tools)
         draw_provider(sim, tools, i);
     for (size_t i = 0; i < tools->tool_count; i++)
         draw_tool(sim, tools, i);
+    if (sim->options->faults & SIM_FAULT_BIT(SIM_COMPENSATIONS))
+        draw_playbooks(tools);
 }
 
 /* ---- registries ---- */
