@@ -325,9 +325,10 @@ static void hear(struct sim *sim, struct client *client, const struct engine_rep
 
 static void say_reply(struct sim *sim, const struct agent_call *call, const struct engine_reply *reply)
 {
-    static const char *const kinds[] = {"operation", "read",       "plan",       "no tool",    "refused",
-                                        "conflict",  "not shared", "held",       "expired",    "repeat refused",
-                                        "not found", "stale",      "impossible", "unavailable"};
+    static const char *const kinds[] = {"operation",      "read",       "plan",  "no tool",    "refused",
+                                        "conflict",       "not shared", "held",  "expired",    "policy",
+                                        "repeat refused", "not found",  "stale", "impossible", "unavailable"};
+    _Static_assert(sizeof kinds / sizeof *kinds == REPLY_UNAVAILABLE + 1, "a name for each");
     char text[160];
     snprintf(text, sizeof text, "call %u is told: %s%s%s%s%s%s", call->caller.call, kinds[reply->kind],
              reply->op ? " " : "", reply->op ? reply->op->id : "", reply->op ? " " : "",
