@@ -276,7 +276,7 @@ static void test_tool_members(void **state)
     expect_tool(WEAK "    approval: {approvers: 11}\n",
                 "f:11:16: /tools/t/approval/approvers: expected a whole number from 1 to 10, found 11\n");
     expect_tool(WEAK "    approval: {aprovers: 2}\n",
-                "f:11:16: /tools/t/approval/aprovers: unknown member, did you mean \"approvers\"?\n");
+                "f:11:16: /tools/t/approval/aprovers: unknown member \"aprovers\", did you mean \"approvers\"?\n");
     expect_tool(READ "    approval: required\n",
                 "f:10:5: /tools/t/approval: is for tools that change something, not for class read\n");
     expect_tool(WEAK "    repeat: never\n",
