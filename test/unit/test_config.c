@@ -349,6 +349,70 @@ static void test_names(void **state)
                 "f:11:20: /tools/t/input_schema/type: arguments are always an object, expected type object\n");
 }
 
+/* 9: entities, guards, sets, windows, budgets. */
+static void test_claims(void **state)
+{
+    (void)state;
+    expect("onced: 1\n"
+           "providers:\n"
+           "  keyed: {base_url: \"http://127.0.0.1:1\", key: {header: K, retention: 24h}}\n"
+           "  plain: {base_url: \"http://127.0.0.1:1\"}\n"
+           "tools:\n"
+           "  t:\n"
+           "    class: external_idempotent\n"
+           "    provider: keyed\n"
+           "    request: {path: /x}\n"
+           "    guards: [{refuse_when: '.order.state ==', message: \"m\"}, {refuse_when: 'true', message: \"m\"}]\n"
+           "    sets: {order: {state: refunded, by: 1}}\n"
+           "    window: {key: \"w:{x}\", per: 60d}\n"
+           "    budgets: [{budget: none}]\n"
+           "    entities: [{type: \"a b\", id: \"{x\"}, {type: order, exclusive: maybe}]\n",
+           "f:10:5: /tools/t/guards: guards look at entities: name those that they look at in entities\n"
+           "f:10:15: /tools/t/guards/0/refuse_when: syntax error, unexpected ')' (Unix shell quoting issues?)\n"
+           "f:11:12: /tools/t/sets/order: there is no entity of this type in entities\n"
+           "f:12:5: warning: /tools/t/window: does not say whether it may be overridden: state override: denied, or "
+           "with_reason\n"
+           "f:12:5: warning: /tools/t/window: is longer than retain: what was done is refused again, but can no longer "
+           "be looked at\n"
+           "f:13:16: /tools/t/budgets/0/budget: there is no budget \"none\" in budgets\n"
+           "f:14:17: /tools/t/entities/0/type: a type is 1 to 64 characters of A-Z a-z 0-9 _ . -\n"
+           "f:14:30: /tools/t/entities/0/id: column 1: \"{\" is not closed; write \"{{\" for a literal brace\n"
+           "f:14:41: /tools/t/entities/1/id: is missing, expected a text with {places}\n"
+           "f:14:55: /tools/t/entities/1/exclusive: expected one of reject, queue, found \"maybe\"\n");
+    expect("onced: 1\n"
+           "budgets: {b: {per: 1h, limit: 0.0000000000000000001}, \"a b\": {per: 1s, limit: -1}}\n"
+           "providers:\n"
+           "  keyed: {base_url: \"http://127.0.0.1:1\", key: {header: K, retention: 24h}}\n"
+           "tools:\n"
+           "  t:\n"
+           "    class: read\n"
+           "    provider: keyed\n"
+           "    request: {path: /x}\n"
+           "    entities: [{type: order, id: \"{x}\"}]\n"
+           "    budgets: [{budget: b}, {budget: b, amount: /n}]\n",
+           "f:2:24: /budgets/b/limit: 0.0000000000000000001 has more than 18 decimal places\n"
+           "f:2:55: /budgets/a b: a budget's name is 1 to 64 characters of A-Z a-z 0-9 _ . -\n"
+           "f:2:72: /budgets/a b/limit: expected a number from 0 to 999999999999999999, found -1\n"
+           "f:10:5: /tools/t/entities: is for tools that change something, not for class read\n"
+           "f:11:5: /tools/t/budgets: is for tools that change something, not for class read\n"
+           "f:11:28: /tools/t/budgets/1: budget \"b\" is taken from twice\n");
+    expect("onced: 1\n"
+           "budgets: {b: {per: 1h, limit: 500.00, scope: principal}}\n"
+           "providers:\n"
+           "  keyed: {base_url: \"http://127.0.0.1:1\", key: {header: K, retention: 24h}}\n"
+           "tools:\n"
+           "  t:\n"
+           "    class: external_idempotent\n"
+           "    provider: keyed\n"
+           "    request: {path: /x}\n"
+           "    entities: [{type: order, id: \"{o}\", exclusive: queue}]\n"
+           "    guards: [{refuse_when: '.order.state == \"refunded\"', message: \"{o} is {order.state}\"}]\n"
+           "    sets: {order: {state: refunded, n: \"{n}\"}}\n"
+           "    window: {key: \"w:{o}\", per: 24h, override: with_reason}\n"
+           "    budgets: [{budget: b, amount: /n, key: \"{o}\"}]\n",
+           "");
+}
+
 static void test_policies(void **state)
 {
     (void)state;
@@ -914,15 +978,25 @@ static void test_nearest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_top_level),      cmocka_unit_test(test_server),
-        cmocka_unit_test(test_issuers),        cmocka_unit_test(test_providers),
-        cmocka_unit_test(test_tool_members),   cmocka_unit_test(test_names),
-        cmocka_unit_test(test_policies),       cmocka_unit_test(test_several_at_once),
-        cmocka_unit_test(test_all_members),    cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_policy_version), cmocka_unit_test(test_reload),
-        cmocka_unit_test(test_unreadable),     cmocka_unit_test(test_check_json),
-        cmocka_unit_test(test_examples),       cmocka_unit_test(test_schema_refuses),
-        cmocka_unit_test(test_documents),      cmocka_unit_test(test_init),
+        cmocka_unit_test(test_top_level),
+        cmocka_unit_test(test_server),
+        cmocka_unit_test(test_issuers),
+        cmocka_unit_test(test_providers),
+        cmocka_unit_test(test_tool_members),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_several_at_once),
+        cmocka_unit_test(test_all_members),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_policy_version),
+        cmocka_unit_test(test_reload),
+        cmocka_unit_test(test_unreadable),
+        cmocka_unit_test(test_check_json),
+        cmocka_unit_test(test_examples),
+        cmocka_unit_test(test_schema_refuses),
+        cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_init),
         cmocka_unit_test(test_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
