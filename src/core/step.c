@@ -1,7 +1,7 @@
 #include "core/step.h"
 
-#include "core/playbook.h"
 #include "core/inbox.h"
+#include "core/playbook.h"
 
 #include <assert.h>
 
@@ -49,8 +49,7 @@ static void incident(struct ctx *c, enum incident_kind kind, const char *text)
 {
     assert(c->fx->incident_count < STEP_INCIDENTS_MAX);
     c->fx->incidents[c->fx->incident_count].kind = kind;
-    c->fx->incidents[c->fx->incident_count++].note =
-        kind == INCIDENT_DUPLICATE_EFFECT ? with_proposal(c, text) : text;
+    c->fx->incidents[c->fx->incident_count++].note = kind == INCIDENT_DUPLICATE_EFFECT ? with_proposal(c, text) : text;
     if (kind == INCIDENT_DUPLICATE_EFFECT)
         c->op->duplicate_seen = true;
 }

@@ -30,11 +30,11 @@ enum step_kind {
     STEP_RESOLVE,       /* an operator states evidence */
     STEP_RETRY,         /* an operator wants it tried again now */
     STEP_CANCEL,
-    STEP_APPROVAL, /* a person agrees or refuses (design 8); changes nothing where approval_stands() answers them */
-    STEP_COMPENSATE,         /* `compensation` is admitted with this transition: it is to undo the operation (design 10.1) */
+    STEP_APPROVAL,   /* a person agrees or refuses (design 8); changes nothing where approval_stands() answers them */
+    STEP_COMPENSATE, /* `compensation` is admitted with this transition: it is to undo the operation (design 10.1) */
     STEP_COMPENSATION_ENDED, /* `compensation` has ended as `ended` says; called by the ledger, in that transaction */
-    STEP_INBOUND,  /* the provider told of it on its own (design 11.1); not while step_waits_for_answer() */
-    STEP_EVIDENCE  /* an answer came in after somebody else moved the operation */
+    STEP_INBOUND,            /* the provider told of it on its own (design 11.1); not while step_waits_for_answer() */
+    STEP_EVIDENCE            /* an answer came in after somebody else moved the operation */
 };
 
 /* What an attempt told. Texts are borrowed and end up in the operation. */
@@ -70,8 +70,8 @@ struct step_input {
     enum state ended;         /* COMPENSATION_ENDED … */
     enum reason ended_reason;
     int64_t retain_until_ms; /* … of the compensation: what it undoes is kept at least as long */
-    bool happened;    /* RESOLVE */
-    bool allow_retry; /* RESOLVE with !happened: try again, else close */
+    bool happened;           /* RESOLVE */
+    bool allow_retry;        /* RESOLVE with !happened: try again, else close */
 };
 
 enum step_action {

@@ -48,7 +48,14 @@ enum step_identity { STEP_PER_STEP, STEP_PER_ARGUMENTS };
 enum key_format { KEY_FORMAT_OPERATION_ID, KEY_FORMAT_UUID, KEY_FORMAT_HEX };
 
 /* By what adapter a provider is reached. */
-enum provider_kind { PROVIDER_HTTP, PROVIDER_MCP, PROVIDER_COMMAND, PROVIDER_APPLICATION, PROVIDER_MAIL, PROVIDER_KIND_COUNT };
+enum provider_kind {
+    PROVIDER_HTTP,
+    PROVIDER_MCP,
+    PROVIDER_COMMAND,
+    PROVIDER_APPLICATION,
+    PROVIDER_MAIL,
+    PROVIDER_KIND_COUNT
+};
 
 struct provider {
     const char *name;
@@ -133,11 +140,11 @@ struct tool {
     struct retry_policy retry;
     struct reconcile_policy reconcile;
     int64_t guard_lease_ms; /* > 0: guard mode, the application performs the effect and holds a lease (design 11.2) */
-    bool has_lookup;   /* adapter can look up by key or reference */
-    bool audit;        /* reads: write a ledger row */
-    int64_t cache_ms;  /* reads: result cache; 0 = off */
-    int64_t retain_ms; /* payloads are kept this long after the end */
-    int64_t wait_ms;   /* default wait of inline callers */
+    bool has_lookup;        /* adapter can look up by key or reference */
+    bool audit;             /* reads: write a ledger row */
+    int64_t cache_ms;       /* reads: result cache; 0 = off */
+    int64_t retain_ms;      /* payloads are kept this long after the end */
+    int64_t wait_ms;        /* default wait of inline callers */
     size_t result_bytes_max;
     const char *const *redact_pointers; /* JSON Pointers into arguments and results, masked wherever shown */
     size_t redact_count;

@@ -262,10 +262,10 @@ static void check_playbooks(const struct checker *checker, const struct json *se
         const struct json *one = &playbooks->members[i].value;
         const struct json *form = one->type == JSON_OBJECT ? json_get(one, "arguments") : NULL;
         if (form && form->type == JSON_OBJECT)
-            check_templates(checker, form,
-                            options_pointer(arena, options_pointer(arena, pointer, playbooks->members[i].name),
-                                            STR("arguments")),
-                            0);
+            check_templates(
+                checker, form,
+                options_pointer(arena, options_pointer(arena, pointer, playbooks->members[i].name), STR("arguments")),
+                0);
     }
 }
 

@@ -80,7 +80,8 @@ static const struct option jwt_options[] = {
      .text = "How far the clocks may differ when `exp` and `nbf` are judged."},
     {"refresh", OPTION_DURATION, .fallback = "10m", .min = 100, .max = DAY, .at = AT(config_jwt, issuer.refresh_ms),
      .text =
-         "The keys are read anew so often; and when a token names a key that is not among them, but not within a tenth of "
+         "The keys are read anew so often; and when a token names a key that is not among them, but not within a tenth "
+         "of "
          "this time (10 s at most) after the last reading. While they cannot be read, the last ones stay in force."},
 };
 const struct option_section config_jwt_section = {
@@ -589,7 +590,8 @@ static const struct option tool_options[] = {
      .text =
          "Class `external_idempotent` only: by the provider's idempotency key, by a version check such as If-Match, or "
          "because the request replaces or deletes."},
-    {"provider", OPTION_TEXT, OPTION_NETWORK | OPTION_COMMAND, .required = true, .imported = true, .text = "Name of an entry of `providers`."},
+    {"provider", OPTION_TEXT, OPTION_NETWORK | OPTION_COMMAND, .required = true, .imported = true,
+     .text = "Name of an entry of `providers`."},
     {"annotations", OPTION_OBJECT, .computed = "the server's, or made from the class", .at = AT(tool, annotations_json),
      .text = "What MCP clients are told instead: `{readOnlyHint, destructiveHint, idempotentHint, openWorldHint}`."},
     {"output_schema", OPTION_OBJECT, .computed = "the server's, or see `mcp.output_schema`",
@@ -686,8 +688,7 @@ static const struct option tool_options[] = {
      .text = "Between look-ups at first; doubles."},
     {"lookup_interval_max", OPTION_DURATION, .fallback = "1m", .min = 10, .max = DAY,
      .at = AT(tool, reconcile.interval_max_ms), .text = "Longest pause between look-ups."},
-    {"webhook_wait", OPTION_DURATION, .fallback = "5m", .min = 1, .max = 30 * DAY,
-     .at = AT(tool, reconcile.webhook_ms),
+    {"webhook_wait", OPTION_DURATION, .fallback = "5m", .min = 1, .max = 30 * DAY, .at = AT(tool, reconcile.webhook_ms),
      .text = "Strategy `webhook`: how long an event is waited for before the next strategy; also before the first "
              "look-up of an accepted operation, where `webhook` comes before `lookup`."},
     {"give_up", OPTION_DURATION, .fallback = "1h", .min = 1, .max = YEARS, .at = AT(tool, reconcile.give_up_ms),

@@ -574,8 +574,8 @@ static void read_value(const struct options_reader *reader, const struct option 
     case OPTION_SECTIONS:
         fine = value->type == JSON_ARRAY && value->count <= option->max;
         for (uint32_t i = 0; fine && i < value->count; i++)
-            options_read(reader, option->section, &value->items[i],
-                         arena_printf(reader->arena, "%s/%u", pointer, i), NULL);
+            options_read(reader, option->section, &value->items[i], arena_printf(reader->arena, "%s/%u", pointer, i),
+                         NULL);
         break;
     case OPTION_CHOICE_OR_SECTION:
         if (value->type == JSON_OBJECT)

@@ -178,7 +178,8 @@ static void refused_words(struct buf *out, const struct engine_reply *reply)
     const struct identity_error *why = reply->why;
     size_t count = why && why->refusal == REFUSAL_ARGUMENTS ? why->error_count : 0;
     if (reply->err && reply->err->code == ERR_DENIED) {
-        buf_printf(out, "Nothing was run: %s.\nDo not try again with other arguments to get around it.", reply->err->text);
+        buf_printf(out, "Nothing was run: %s.\nDo not try again with other arguments to get around it.",
+                   reply->err->text);
         return;
     }
     buf_add_text(out, "Nothing was run: the arguments are not valid.");
@@ -273,8 +274,7 @@ static void policy_words(struct buf *out, const struct engine_reply *reply, cons
         add_wait(out, refusal->operation, view);
         buf_add_char(out, '.');
     } else if (refusal->verdict == CLAIMS_WINDOW && refusal->overridable) {
-        buf_printf(out,
-                   "\nOnly if the user wants it again all the same, call %s again with \"override_reason\": why.",
+        buf_printf(out, "\nOnly if the user wants it again all the same, call %s again with \"override_reason\": why.",
                    tool_name(reply, view));
     } else {
         buf_printf(out, "\nDo not call %s again for this now.", tool_name(reply, view));
@@ -381,7 +381,8 @@ static struct not_run not_run_by_policy(const struct claims_refusal *refusal)
     enum problem_type type = shape_refusal_type(refusal);
     switch (refusal->verdict) {
     case CLAIMS_ENTITY:
-        return (struct not_run){type, NEXT_WAIT, "Nothing was done now: an earlier request about the same is not settled."};
+        return (struct not_run){type, NEXT_WAIT,
+                                "Nothing was done now: an earlier request about the same is not settled."};
     case CLAIMS_WINDOW:
         return (struct not_run){type, NEXT_DO_NOT_RETRY, "Nothing was done now: the same was done not long ago."};
     case CLAIMS_BUDGET:

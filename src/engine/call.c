@@ -202,7 +202,8 @@ static void join(struct flight *flight, struct waiter *waiter)
     waiter->other_arguments = flight->request.admit.result.other_arguments;
     if (!waiter->reply) {
         waiter_free(waiter);
-    } else if (answered_at_once(waiter, existing) || waiter->wait_ms == 0 || operation_settled(existing) || flight->engine->stopping) {
+    } else if (answered_at_once(waiter, existing) || waiter->wait_ms == 0 || operation_settled(existing) ||
+               flight->engine->stopping) {
         tell(waiter, flight, REPLY_OPERATION, NULL);
     } else {
         waiter_attach(waiter, existing);
@@ -299,8 +300,10 @@ static void admitted(struct ledger_request *request)
     case VERDICT_LOOK:
         if (looks_again(flight, waiter))
             return;
-        err_set(&request->err, ERR_UNAVAILABLE, "what tool %s works on keeps changing: nothing was recorded, nothing "
-                "was sent", flight->tool->name);
+        err_set(&request->err, ERR_UNAVAILABLE,
+                "what tool %s works on keeps changing: nothing was recorded, nothing "
+                "was sent",
+                flight->tool->name);
         tell_unavailable(waiter, flight, &request->err);
         break;
     }
@@ -475,9 +478,9 @@ static void own_call_texts(struct flight *flight)
 {
     struct arena *arena = &flight->arena;
     struct operation *op = &flight->op;
-    const char **texts[] = {&op->tenant,  &op->principal, &op->key,   &op->workflow,  &op->run,          &op->step,
-                            &op->session, &op->call,      &op->trace, &op->repeat_of, &op->distinct_from, &op->compensates,
-                            &op->playbook};
+    const char **texts[] = {&op->tenant,        &op->principal,   &op->key,     &op->workflow, &op->run,
+                            &op->step,          &op->session,     &op->call,    &op->trace,    &op->repeat_of,
+                            &op->distinct_from, &op->compensates, &op->playbook};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         *texts[i] = arena_copy_text(arena, *texts[i]);
     op->tool = flight->tool->name;
@@ -562,8 +565,8 @@ static int64_t wait_of(const struct engine_call *request, const struct tool *too
     return request->wait_ms < 0 ? tool->wait_ms : request->wait_ms;
 }
 
-/* What the caller's token is limited to: the tool, and the entities that the call would touch. Asked before anything else
- * is answered, also a repetition's result. */
+/* What the caller's token is limited to: the tool, and the entities that the call would touch. Asked before anything
+ * else is answered, also a repetition's result. */
 static enum err_code check_scope(struct flight *flight, const struct scope *scope, struct err *err)
 {
     struct scope_entity entities[CLAIMS_ENTITIES_MAX];

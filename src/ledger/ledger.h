@@ -46,7 +46,7 @@ enum ledger_command {
  * op->state is dispatched. existing / tombstone point to copies in the request's arena. */
 struct ledger_transition;
 struct ledger_admit {
-    struct admission admission;     /* in; admission.op is inserted as it is */
+    struct admission admission; /* in; admission.op is inserted as it is */
     /* in: of a compensation (op->compensates) the move of the operation that it undoes, written in the same transaction
      * when the verdict is NEW; if that one has moved since: ERR_STALE. NULL with all else */
     struct ledger_transition *undoes;
@@ -85,7 +85,7 @@ struct ledger_transition {
     size_t incident_count;
     const char *inbound; /* id of the waiting inbound event that this change applies, or NULL; it becomes applied to op
                             in the same transaction. No longer waiting: ERR_STALE, nothing is changed */
-    int64_t wake_ms; /* out: earliest wake_at that it set for others (who waited for its entities); 0 = none */
+    int64_t wake_ms;     /* out: earliest wake_at that it set for others (who waited for its entities); 0 = none */
     /* of a compensation: with its end, what it undoes is moved, too (core/playbook.h). in: an id for the incident that
      * this may raise; out: the operation that was moved, NULL = none was */
     char incident_id[OPERATION_ID_SIZE];
@@ -95,8 +95,9 @@ struct ledger_transition {
 /* Hands out rows whose wake_at_ms has come (0 < wake_at <= now): non-terminal rows first, oldest first, and only rows
  * without owner, owned by `owner`, or whose lease has ended (lease_until <= now). With `foreign`: instead all
  * non-terminal rows owned by any other incarnation, whatever their lease (only right when the caller knows that no
- * other process lives: SQLite under its lock file), but those that executors of guard mode hold. Each row handed out gets owner and lease_until = now + lease_ms and
- * wake_at = lease_until, in the same transaction (rev is not raised; no event). */
+ * other process lives: SQLite under its lock file), but those that executors of guard mode hold. Each row handed out
+ * gets owner and lease_until = now + lease_ms and wake_at = lease_until, in the same transaction (rev is not raised; no
+ * event). */
 struct ledger_claim {
     const char *owner;          /* in */
     int64_t now_ms, lease_ms;   /* in */
@@ -230,10 +231,10 @@ struct ledger_record_inbound {
 
 /* The waiting events that name an operation, oldest first, without bodies. ERR_NOT_FOUND: no such row (any more). */
 struct ledger_inbox_of {
-    const char *operation;             /* in */
-    struct operation *op;              /* out: the row, with payload */
-    struct inbound *events;            /* out: at most LEDGER_INBOX_EVENTS_MAX … */
-    bool more;                         /* … and there are others */
+    const char *operation;  /* in */
+    struct operation *op;   /* out: the row, with payload */
+    struct inbound *events; /* out: at most LEDGER_INBOX_EVENTS_MAX … */
+    bool more;              /* … and there are others */
     /* out, per event: the newest applied event of the same source and operation, and all operations that it names */
     struct inbound_standing *standing;
     struct ledger_named (*named)[LEDGER_INBOX_OPS_MAX];

@@ -75,7 +75,8 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
         "distinct_from, previous, provider_key, created_ms, not_before_ms, may_have_applied, attempts, lookups, tries, "
         "first_sent_ms, last_sent_ms, unknown_since_ms, updated_ms, completed_ms, retries, absent_count, watch_next, "
         "retain_until_ms, http_status, external_id, result_bytes, result_dropped, duplicate_seen, approval, ready_ms, "
-        "claims, compensates, playbook, escalation, compensation, admitted_state, admitted_reason, first_attempt, arguments, result, "
+        "claims, compensates, playbook, escalation, compensation, admitted_state, admitted_reason, first_attempt, "
+        "arguments, result, "
         "error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
@@ -162,8 +163,7 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_WAITING] = "SELECT operation FROM entity_waits WHERE tenant = ?1 AND type = ?2 AND id = ?3 "
                     "ORDER BY ticket LIMIT ?4",
     [SQL_WAIT_LAST] = "SELECT ticket FROM entity_waits ORDER BY ticket DESC LIMIT 1",
-    [SQL_WAIT_ADD] =
-        "INSERT INTO entity_waits (tenant, type, id, operation, ticket) VALUES (?1, ?2, ?3, ?4, ?5)",
+    [SQL_WAIT_ADD] = "INSERT INTO entity_waits (tenant, type, id, operation, ticket) VALUES (?1, ?2, ?3, ?4, ?5)",
     [SQL_WAITS_OF] = "SELECT type, id FROM entity_waits WHERE operation = ?1 ORDER BY type, id",
     [SQL_WAIT_REMOVE] = "DELETE FROM entity_waits WHERE operation = ?1",
     [SQL_WAKE] = "UPDATE operations SET wake_at_ms = ?3 WHERE n BETWEEN ?1 AND ?1 + 63 AND id = ?2 AND owner IS NULL",

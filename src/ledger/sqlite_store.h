@@ -241,7 +241,7 @@ enum err_code store_names_load(struct store *store, bool may_add, struct err *er
     "workflow, step, session, call, trace, repeat_of, distinct_from, previous, provider_key, created_ms, "             \
     "not_before_ms, may_have_applied, attempts, lookups, tries, first_sent_ms, last_sent_ms, unknown_since_ms, "       \
     "updated_ms, completed_ms, retries, absent_count, watch_next, retain_until_ms, http_status, external_id, "         \
-    "result_bytes, result_dropped, duplicate_seen, approval, ready_ms, claims, compensates, playbook, escalation, "             \
+    "result_bytes, result_dropped, duplicate_seen, approval, ready_ms, claims, compensates, playbook, escalation, "    \
     "compensation"
 #define OPERATION_PAYLOAD ", arguments, result, error"
 #define EVENT_COLUMNS     "at_ms, cause, from_state, to_state, reason, attempt, actor, note"
@@ -330,15 +330,15 @@ enum err_code store_inbox_due(struct store *store, struct ledger_request *reques
 enum err_code store_inbox_list(struct store *store, struct ledger_request *request);
 enum err_code store_inbox_counts(struct store *store, struct ledger_request *request);
 enum err_code store_inbox_prune(struct store *store, struct ledger_request *request);
-/* ERR_STALE unless the event is waiting; *source is in the scratch arena. Before anything of a transition is written. */
+/* ERR_STALE unless the event is waiting; *source is in the scratch arena. Before anything of a transition is written.
+ */
 enum err_code store_inbound_waits(struct store *store, const char *id, const char **source, struct err *err);
 enum err_code store_inbound_apply(struct store *store, const struct ledger_transition *change, const char *source,
                                   struct err *err);
 /* sqlite_claims.c: what operations claim, within admissions and transitions; then the commands about it. */
 enum err_code store_claim_facts(struct store *store, const struct admission *admission, struct claims_facts *out,
                                 struct err *err);
-enum err_code store_claim_admitted(struct store *store, const struct admission *admission, bool waits,
-                                   struct err *err);
+enum err_code store_claim_admitted(struct store *store, const struct admission *admission, bool waits, struct err *err);
 enum err_code store_claim_moved(struct store *store, enum state from, struct ledger_transition *change,
                                 struct err *err);
 enum err_code store_entities(struct store *store, struct ledger_request *request);

@@ -264,7 +264,8 @@ static enum err_code insert_operation(struct store *store, const struct ledger_a
         return err->code;
     if (set_doubt(store, n, false, operation_in_doubt(op->state, op->orphaned, op->unknown_since_ms), err))
         return err->code;
-    return op->claims.p ? store_claim_admitted(store, &admit->admission, op->reason == REASON_AWAITING_ENTITY, err) : ERR_NONE;
+    return op->claims.p ? store_claim_admitted(store, &admit->admission, op->reason == REASON_AWAITING_ENTITY, err)
+                        : ERR_NONE;
 }
 
 /* Candidates were read without payload and into scratch memory: the one that is returned is read again, whole. */

@@ -53,10 +53,10 @@ struct check_row { /* an operation, as its commits left it */
     uint64_t result;       /* digest, 0 = none */
     unsigned char *states; /* by rev - 1 */
     size_t states_room;
-    unsigned incidents;               /* bit per kind */
-    char incident[OPERATION_ID_SIZE]; /* the latest, "" = none */
+    unsigned incidents;                   /* bit per kind */
+    char incident[OPERATION_ID_SIZE];     /* the latest, "" = none */
     struct check_row *undoes, *undone_by; /* a compensation and its original (the latest) */
-    struct check_asked *asked;        /* people who are to agree; NULL = nobody was asked */
+    struct check_asked *asked;            /* people who are to agree; NULL = nobody was asked */
     /* attempts */
     struct check_try *first_try, *last_try;
     int disproved;            /* tries up to this number are proven to have had no effect */
@@ -138,7 +138,8 @@ bool check_was_asked(const struct check_row *row);
 void check_undone_admitted(struct checker_model *model, struct check_row *row, const struct operation *op,
                            const struct ledger_admit *admit);
 /* before what it undoes is moved in the model */
-void check_undone_moved(struct checker_model *model, const struct check_row *row, const struct ledger_transition *change);
+void check_undone_moved(struct checker_model *model, const struct check_row *row,
+                        const struct ledger_transition *change);
 void check_undone_end(struct sim *sim, const struct check_row *row);
 
 /* checker_claims.c */
