@@ -164,6 +164,26 @@ static void test_headers_and_forms(void **state)
     }
 }
 
+/* 64 bytes are 86 characters and leave four bits over: were they free, one token would have sixteen texts. */
+static void test_one_text_for_one_token(void **state)
+{
+    (void)state;
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    char token[sizeof vector_eddsa];
+    struct arena arena;
+    struct jwt jwt;
+    struct err err = {0};
+    arena_init(&arena);
+    memcpy(token, vector_eddsa, sizeof token);
+    char *last = &token[sizeof token - 2];
+    size_t digit = (size_t)(strchr(digits, *last) - digits);
+    assert_int_equal(digit % 16, 0);
+    *last = digits[digit + 1];
+    assert_int_equal(jwt_read(&arena, str_of(token), &jwt, &err), ERR_INVALID);
+    assert_string_equal(err.text, "the token's signature is not base64url");
+    arena_release(&arena);
+}
+
 /* A token that is good but for its algorithm's, key's or issuer's being another one. */
 static void verify_refused(const char *token, const struct jwt_issuer *from, const char *set, enum err_code code,
                            const char *words)
@@ -283,6 +303,7 @@ static void test_claims(void **state)
         {"{\"exp\":-1e400," AUD REST, "has expired at -1e400"},
         {"{\"exp\":\"1900000000\"," AUD REST, "must be numbers"},
         {"{" AUD REST, "does not say when it ends"},
+        {"{\"nbf\":1700000000," AUD REST, "does not say when it ends"},
         {"{\"exp\":null," AUD REST, "must be numbers"},
         {"{\"exp\":1900000000,\"nbf\":1800000060," AUD REST, ""},
         {"{\"exp\":1900000000,\"nbf\":1800000060.5," AUD REST, "not valid yet: not before"},
@@ -364,6 +385,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_headers_and_forms),
+        cmocka_unit_test(test_one_text_for_one_token),
         cmocka_unit_test(test_every_algorithm),
         cmocka_unit_test(test_every_changed_character),
         cmocka_unit_test(test_keys_that_do_not_fit),
