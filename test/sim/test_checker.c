@@ -728,6 +728,100 @@ static void test_two_matches_unnoticed(void **state)
     expect(fix, "7.1 two matches are an incident");
 }
 
+/* ---- approvals (8) ---- */
+
+static const char *const record = "{\"needed\":2,\"expires_ms\":9000000000000,\"policy\":\"p\",\"decisions\":[]}";
+
+static struct operation *asked(struct fix *fix, const char *tool)
+{
+    struct operation *op = make(fix, tool, 1, 1);
+    op->state = STATE_PLANNED;
+    op->reason = REASON_AWAITING_APPROVAL;
+    op->approval = str_of(record);
+    admit_as(fix, 1, op, true);
+    return op;
+}
+
+static void decides(struct fix *fix, struct operation *op, const char *who, bool approve)
+{
+    struct change change = change_to(op, approve ? STATE_PLANNED : STATE_REJECTED, CAUSE_APPROVAL);
+    change.request.transition.events[0].actor = who;
+    write_change(fix, 1, op, &change, true);
+}
+
+static void leaves(struct fix *fix, struct operation *op)
+{
+    struct change change = change_to(op, STATE_DISPATCHED, CAUSE_DISPATCH);
+    begin_try(fix, op, &change, ATTEMPT_CALL);
+    write_change(fix, 1, op, &change, true);
+}
+
+static void test_two_people_agree(void **state)
+{
+    struct fix *fix = *state;
+    struct operation *op = asked(fix, "mail");
+    decides(fix, op, "ivy", true);
+    decides(fix, op, "jon", true);
+    leaves(fix, op);
+    expect_nothing(fix);
+}
+
+static void test_leaves_with_one_of_two(void **state)
+{
+    struct fix *fix = *state;
+    struct operation *op = asked(fix, "mail");
+    decides(fix, op, "ivy", true);
+    leaves(fix, op);
+    expect(fix, "8 nothing leaves without a complete approval");
+}
+
+static void test_a_person_twice(void **state)
+{
+    struct fix *fix = *state;
+    struct operation *op = asked(fix, "mail");
+    decides(fix, op, "ivy", true);
+    decides(fix, op, "ivy", true);
+    expect(fix, "8 distinct people");
+}
+
+static void test_the_caller_decides(void **state)
+{
+    struct fix *fix = *state;
+    decides(fix, asked(fix, "mail"), "agent", true);
+    expect(fix, "8 never the one who calls");
+}
+
+static void test_a_decision_after_the_last_one(void **state)
+{
+    struct fix *fix = *state;
+    struct operation *op = asked(fix, "mail");
+    decides(fix, op, "ivy", true);
+    decides(fix, op, "jon", true);
+    decides(fix, op, "kim", false);
+    expect(fix, "8 the first decision stands");
+}
+
+static void test_a_decision_on_what_was_not_asked(void **state)
+{
+    struct fix *fix = *state;
+    struct operation *op = make(fix, "mail", 1, 1);
+    op->state = STATE_PLANNED;
+    admit_as(fix, 1, op, true);
+    decides(fix, op, "ivy", true);
+    expect(fix, "8 an approval is for what waits");
+}
+
+static void test_what_people_said_is_lost(void **state)
+{
+    struct fix *fix = *state;
+    struct operation *op = asked(fix, "mail");
+    struct change change = change_to(op, STATE_PLANNED, CAUSE_APPROVAL);
+    change.request.transition.events[0].actor = "ivy";
+    change.op.approval = STR_NONE;
+    write_change(fix, 1, op, &change, true);
+    expect(fix, "8 what people said is kept");
+}
+
 static void test_no_watch_planned(void **state)
 {
     struct fix *fix = *state;
@@ -1207,6 +1301,13 @@ int main(void)
         TEST(test_absent_too_few_times),
         TEST(test_absent_not_in_a_row),
         TEST(test_two_matches_unnoticed),
+        TEST(test_two_people_agree),
+        TEST(test_leaves_with_one_of_two),
+        TEST(test_a_person_twice),
+        TEST(test_the_caller_decides),
+        TEST(test_a_decision_after_the_last_one),
+        TEST(test_a_decision_on_what_was_not_asked),
+        TEST(test_what_people_said_is_lost),
         TEST(test_no_watch_planned),
         TEST(test_watch_never_looked),
         TEST(test_open_without_a_time),

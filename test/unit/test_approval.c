@@ -175,7 +175,7 @@ static void test_random_decisions(void **state)
             struct err err = {0};
             draw = draw * 6364136223846793005u + 1442695040888963407u;
             unsigned who = (unsigned)(draw >> 33) % 5, what = (unsigned)(draw >> 40) % 16;
-            now += what == 15 ? DAY_MS : 1000;
+            now += (draw >> 50) % 12 == 0 ? DAY_MS : 1000; /* before wakes and before decisions */
             struct step_input in = {.kind = what < 10 ? STEP_APPROVAL : STEP_WAKE,
                                     .now_ms = now,
                                     .owner = "gw",
