@@ -62,8 +62,8 @@ static const char guard_begin_schema[] =
     "\"wait_ms\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":120000},\"dry_run\":{\"type\":\"boolean\"}},"
     "\"additionalProperties\":false}";
 #define LEASE_MEMBER "\"lease\":{\"type\":\"string\",\"description\":\"token of the lease\"}"
-static const char guard_heartbeat_schema[] = "{\"type\":\"object\",\"required\":[\"lease\"],\"properties\":{" LEASE_MEMBER
-                                             "},\"additionalProperties\":false}";
+static const char guard_heartbeat_schema[] =
+    "{\"type\":\"object\",\"required\":[\"lease\"],\"properties\":{" LEASE_MEMBER "},\"additionalProperties\":false}";
 static const char guard_complete_schema[] =
     "{\"type\":\"object\",\"required\":[\"lease\"],\"properties\":{" LEASE_MEMBER
     ",\"result\":{},\"external_id\":{\"type\":\"string\"},\"noop\":{\"type\":\"boolean\",\"description\":\"it was "
@@ -77,7 +77,8 @@ static const char guard_schema[] =
     "{\"type\":\"object\",\"required\":[\"decision\",\"lease\",\"operation\"],\"properties\":{"
     "\"decision\":{\"enum\":[\"execute\",\"replay\",\"wait\",\"approval_required\",\"denied\",\"unknown\"]},"
     "\"lease\":{\"type\":[\"object\",\"null\"],\"properties\":{\"token\":{\"type\":\"string\"},"
-    "\"idempotency_key\":{\"type\":\"string\"},\"lease_ms\":{\"type\":\"integer\"},\"expires_at\":{\"type\":\"string\"}}},"
+    "\"idempotency_key\":{\"type\":\"string\"},\"lease_ms\":{\"type\":\"integer\"},\"expires_at\":{\"type\":\"string\"}"
+    "}},"
     "\"operation\":" REF("Operation") "}}";
 
 static const char approval_schema[] =
@@ -109,7 +110,6 @@ static const char approval_view_schema[] =
     "{\"type\":[\"array\",\"string\",\"null\"],\"maxItems\":100,\"items\":{\"type\":\"string\",\"minLength\":1,"       \
     "\"maxLength\":200}}"
 
-static const char new_token_schema[] =
 static const char new_links_schema[] =
     "{\"type\":\"object\"," CLOSED
     ",\"required\":[\"approver\"],\"properties\":{\"approver\":{\"type\":\"string\",\"minLength\":1,"
@@ -119,6 +119,7 @@ static const char links_schema[] =
     "{\"type\":\"object\"," CLOSED ",\"required\":[\"approver\",\"approve\",\"deny\",\"expires_at\"],\"properties\":{"
     "\"approver\":" TEXT ",\"approve\":" TEXT ",\"deny\":" TEXT ",\"expires_at\":" TIME_OR_NULL "}}";
 
+static const char new_token_schema[] =
     "{\"type\":\"object\",\"required\":[\"principal\",\"role\"]," CLOSED ",\"properties\":{"
     "\"principal\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":128},\"role\":" REF(
         "Role") ","
@@ -323,7 +324,7 @@ static const char problem_schema[] =
 #define COUNT_SCHEMA "{\"type\":\"integer\",\"minimum\":0}"
 static const char inbox_entry_schema[] =
     "{\"type\":\"object\"," CLOSED ",\"required\":[\"id\",\"source\",\"event\",\"status\",\"outcome\",\"match\","
-                                   "\"created\",\"received\",\"duplicates\"],"
+    "\"created\",\"received\",\"duplicates\"],"
     "\"properties\":{\"id\":" TEXT ",\"source\":" TEXT ",\"event\":" TEXT ",\"type\":" TEXT
     ",\"status\":{\"enum\":[\"waiting\",\"applied\",\"ignored\"]},"
     "\"outcome\":{\"enum\":[\"ignore\",\"pending\",\"failed\",\"no_effect\",\"success\"]},"
@@ -368,9 +369,9 @@ static const struct {
     {"Compensate", compensate_schema},
     {"Approval", approval_schema},
     {"ApprovalRecord", approval_record_schema},
-    {"ApprovalDecision", approval_decision_schema},
     {"NewLinks", new_links_schema},
     {"Links", links_schema},
+    {"ApprovalDecision", approval_decision_schema},
     {"ApprovalView", approval_view_schema},
     {"GuardBegin", guard_begin_schema},
     {"GuardHeartbeat", guard_heartbeat_schema},

@@ -86,7 +86,8 @@ const struct route rest_routes[] = {
     {METHOD_POST, "/v1/guard/{tool}/begin", MAY_CALL, rest_guard_begin, "guardBegin",
      "Guard mode: whether the caller is to perform the effect itself, now.", NULL, "GuardBegin", false, "Guard",
      "200 201 202",
-     "key_missing key_invalid no_such_tool in_doubt entity_busy guard window budget result_not_shared result_expired repeat_refused key_reused "
+     "key_missing key_invalid no_such_tool in_doubt entity_busy guard window budget result_not_shared result_expired "
+     "repeat_refused key_reused "
      "invalid_arguments not_possible"},
     {METHOD_POST, "/v1/guard/{tool}/heartbeat", MAY_CALL, rest_guard_heartbeat, "guardHeartbeat",
      "Goes on: the lease is renewed.", NULL, "GuardHeartbeat", false, "Guard", "200 201 202", "not_found not_possible"},
@@ -96,10 +97,10 @@ const struct route rest_routes[] = {
     {METHOD_POST, "/v1/guard/{tool}/fail", MAY_CALL, rest_guard_fail, "guardFail",
      "It failed: whether it is proven that nothing happened must be said.", NULL, "GuardFail", false, "Guard",
      "200 202", "not_found"},
-    {METHOD_GET, "/v1/tools", MAY_READ, rest_tools, "listTools", "The tools with their schemas and policies.", NULL,
     {METHOD_POST, "/v1/operations/{id}/links", MAY_OPERATE, rest_links, "makeLinks",
      "One-time links by which one person approves or denies.", NULL, "NewLinks", false, "Links", "200",
      "not_found not_possible"},
+    {METHOD_GET, "/v1/tools", MAY_READ, rest_tools, "listTools", "The tools with their schemas and policies.", NULL,
      NULL, false, "ToolList", "200", ""},
     {METHOD_GET, "/v1/tools/{tool}", MAY_READ, rest_tool_by_name, "getTool", "One tool.", NULL, NULL, false, "Tool",
      "200", "no_such_tool"},
@@ -121,7 +122,8 @@ const struct route rest_routes[] = {
     {METHOD_GET, "/v1/budgets", MAY_OPERATE, rest_budgets, "listBudgets", "How much of each budget is used.", NULL,
      NULL, false, "BudgetList", "200", ""},
     {METHOD_POST, "/v1/inbox/{source}", MAY_ANYBODY, rest_inbox_receive, "receiveEvent",
-     "A provider's event (webhook), signed as the source's section of the registry says: recorded before it is answered.",
+     "A provider's event (webhook), signed as the source's section of the registry says: recorded before it is "
+     "answered.",
      NULL, "InboundEvent", false, "InboundReceipt", "200", "bad_signature not_found"},
     {METHOD_GET, "/v1/inbox", MAY_OPERATE, rest_inbox, "listInbox", "Events of providers, newest first.", inbox_query,
      NULL, false, "InboxList", "200", ""},
@@ -154,7 +156,6 @@ const struct route rest_mcp_routes[] = {
     {.method = METHOD_DELETE, .path = "/mcp", .roles = MAY_CALL, .handle = mcp_http_handle},
 };
 
-const size_t rest_mcp_route_count = sizeof rest_mcp_routes / sizeof *rest_mcp_routes;
 /* Pages, reached with nothing but the link itself. */
 const struct route rest_link_routes[] = {
     {.method = METHOD_GET, .path = LINKS_PATH "{token}", .roles = MAY_ANYBODY, .handle = rest_link_page},
@@ -163,3 +164,4 @@ const struct route rest_link_routes[] = {
 
 const size_t rest_link_route_count = sizeof rest_link_routes / sizeof *rest_link_routes;
 
+const size_t rest_mcp_route_count = sizeof rest_mcp_routes / sizeof *rest_mcp_routes;
