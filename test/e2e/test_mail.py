@@ -2,12 +2,14 @@
 effects are counted in the mailbox on disk. Judged: no message ever lies there twice, what onced calls sent lies there once, what
 it calls not sent does not lie there, and nothing else is done after an unclear end than look-ups."""
 
+import contextlib
 import pathlib
 import random
 import shutil
 import tempfile
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,16 +25,22 @@ CALLERS = 64
 pytestmark = pytest.mark.skipif(not there(), reason="Exim or Dovecot is missing (tools/setup.sh test)")
 
 
-@pytest.fixture(scope="module")
-def servers():
+@contextlib.contextmanager
+def running(**how):
     folder = pathlib.Path(tempfile.mkdtemp(prefix="onced-mail-"))  # pytest's own is private, and the servers are somebody else
     folder.chmod(0o755)
-    servers = MailServers(folder)
+    servers = MailServers(folder, **how)
     try:
         yield servers.start()
     finally:
         servers.stop()
         shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def servers():
+    with running() as servers:
+        yield servers
 
 
 class World:
@@ -215,6 +223,22 @@ def test_login(world):
     assert bad.counts["MAIL"] == 0
     plain = onced.call("insists", arguments(1), key="1", wait_ms=300)  # the server offers no TLS
     assert plain.state in ("failed_retryable", "pending_dispatch") and world.servers.wires[-1].counts["MAIL"] == 0, plain
+
+
+def test_tls(world):
+    """STARTTLS, a login and a message within it; nothing is said to a server whose certificate is not trusted."""
+    with running(tls=True) as servers:
+        if not servers.daemon:
+            pytest.skip("Exim listens for root and its own user only")
+        wire = SimpleNamespace(url=f"smtp://localhost:{servers.smtp_port}")
+        section = provider(servers, wire, tls="required", username="shop", password=PASSWORD)
+        onced = world.start({"mail": {**section, "tls": {"ca": str(servers.folder / "cert.pem")}}, "strangers": section},
+                            {"send": tool("mail"), "to_strangers": tool("strangers", retry={"attempts": 1, "total": "1s"})})
+        sent = onced.call("send", arguments(1, body="line\n" * 100_000), key="1")
+        assert sent.state == "completed_success" and copies(servers, sent.id) == 1, sent
+        refused = onced.settled(onced.call("to_strangers", arguments(1), key="1").id)
+        assert refused.state == "failed_permanent" and "certificate" in refused["error"]["message"], refused
+        assert set(outcomes(onced, refused.id)) == {"not_sent"} and copies(servers, refused.id) == 0
 
 
 # ---- many at once, crashes ----

@@ -32,7 +32,7 @@ pid_file_path = {folder}/exim.pid
 primary_hostname = mx.example.com
 local_interfaces = 127.0.0.1
 keep_environment =
-tls_advertise_hosts =
+{tls}
 deliver_drop_privilege
 untrusted_set_sender = *
 no_local_from_check
@@ -86,6 +86,10 @@ plain:
   server_condition = ${{if eq{{$auth3}}{{{password}}}}}
   server_set_id = $auth2
 """
+
+TLS = """tls_advertise_hosts = *
+tls_certificate = {folder}/cert.pem
+tls_privatekey = {folder}/key.pem"""
 
 DOVECOT_CONF = """
 base_dir = {folder}/run
@@ -146,8 +150,9 @@ def there():
 class MailServers:
     """folder must be one that the servers' user can reach (no private folder of root's)."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, tls=False):
         self.folder = folder
+        self.tls = tls  # Exim offers STARTTLS, with the certificate cert.pem for localhost
         root = os.getuid() == 0
         self.user = EXIM_USER if root else getpass.getuser()
         entry = pwd.getpwnam(self.user)
@@ -164,6 +169,9 @@ class MailServers:
 
     def start(self):
         names = {"folder": self.folder, "user": self.user, "group": self.group, "port": self.imap_port, "password": PASSWORD}
+        names["tls"] = TLS.format(**names) if self.tls else "tls_advertise_hosts ="
+        if self.tls:
+            self._make_certificate()
         self.exim_conf = self.folder / "exim.conf"
         self.exim_conf.write_text(EXIM_CONF.format(**names))
         (self.folder / "dovecot.conf").write_text(DOVECOT_CONF.format(**names))
@@ -173,6 +181,13 @@ class MailServers:
             wait_until(lambda: can_connect(self.smtp_port), seconds=20, what="Exim")
         wait_until(lambda: can_connect(self.imap_port), seconds=20, what="Dovecot")
         return self
+
+    def _make_certificate(self):
+        key, certificate = self.folder / "key.pem", self.folder / "cert.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                        "-keyout", key, "-out", certificate, "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
+                       check=True, capture_output=True)
+        key.chmod(0o644)
 
     def _run(self, argv, **streams):
         with open(self.folder / "servers.log", "ab") as log:
