@@ -510,7 +510,7 @@ def test_tokens_live_and_die(run, tmp_path):
     gone = run("token", "revoke", as_json["id"], "--ledger", ledger)
     assert gone.returncode == OK
     table = run("token", "list", "--ledger", ledger).stdout
-    assert re.search(r"ann +operator +revoked", table) and re.search(r"agent-7 +agent +good", table)
+    assert re.search(r"ann +operator +all +all +revoked", table) and re.search(r"agent-7 +agent +all +all +good", table)
     assert run("token", "revoke", "tok_01J8ZQ6D8M3V7N2K5T9X4B6C1R", "--ledger", ledger).returncode == NOT_FOUND
     assert run("token", "list", "--ledger", str(tmp_path / "none.db")).returncode == NOT_FOUND
     assert not (tmp_path / "none.db").exists()
