@@ -4,7 +4,6 @@ whatever dies in between. Names with a number are scenarios of the case bank."""
 import json
 import sqlite3
 import threading
-import time
 
 import pytest
 
@@ -248,12 +247,11 @@ def test_kill_9_between_any_two_steps(world, provider):
     effect."""
     random = chance()
     onced = world.onced(tools(refund={"lookup_interval": "20ms", "settle": "100ms"}), server={"connections_max": 256})
-    provider.config(faults="timeout_after_commit:20=0.5")
+    provider.config(faults="timeout_after_commit:60=0.7")
     states = {}
     for n in range(rounds(4)):
         done = paid(onced, order_id=f"o{n}")
         body = json.dumps({"playbook": "refund", "wait_ms": 5000}).encode()
-        over = threading.Event()
 
         def ask():
             line = Line(onced.port, timeout=5)
@@ -265,13 +263,12 @@ def test_kill_9_between_any_two_steps(world, provider):
                 line.close()
 
         callers = [threading.Thread(target=ask) for _ in range(CALLERS)]
+        killer = threading.Timer(random.random() * 0.12, onced.kill)
+        killer.start()
         for caller in callers:
             caller.start()
-        time.sleep(random.random() * 0.06)
-        onced.kill()
-        for caller in callers:
-            caller.join()
-        over.set()
+        for thread in [killer, *callers]:
+            thread.join()
         with sqlite3.connect(onced.ledger) as database:
             rows = database.execute(
                 "SELECT s.text, o.id FROM operations AS o JOIN names AS s ON s.kind = 'state' AND s.number = o.state "
