@@ -388,4 +388,4 @@ def test_the_source_may_come_with_a_reload(world, provider):
     assert tell(onced, body).status == 404
     onced.reload(world.file({"refund": tool()}, inbox=webhooks.sources()))
     assert tell(onced, body).status == 200
-    assert onced.settled(operation).state == "completed_success"
+    wait_until(lambda: onced.operation(operation).state == "completed_success", what="the event's effect")
