@@ -93,21 +93,26 @@ def pytest_environment(build):
 
 
 # Most of the time the end-to-end tests wait: three groups at once, of about the same length. What the others print comes at the end.
-THIRD = ["mcp", "mail", "commands", "guard"]  # words in file names
+GROUPS = 3
+SECONDS = {"cases_ambiguity": 96, "cases_crash": 73, "chaos": 60, "mcp_conformance": 57, "kill_points": 53, "cases_identity": 42, "sweep": 41,
+           "mcp_clients": 40, "windows": 37, "mcp_stdio": 36, "wire": 36, "mail": 33, "mcp_calls": 28, "inbox": 27, "cases_repeats": 26}
+SECONDS_OF_OTHERS = 11
 
 
 def groups():
-    """(name of the report, pytest's arguments)"""
-    files = sorted(glob.glob("test/e2e/test_*.py", root_dir=ROOT))
-    third = [file for file in files if any(word in os.path.basename(file) for word in THIRD)]
-    others = sorted(set(files) - set(third))
-    return [("e2e", others[::2]), ("e2e-others", others[1::2]), ("e2e-third", third)]
+    """(name of the report, pytest's arguments): the longest file first, each to the group that has least to do."""
+    lots = [[0, []] for _ in range(GROUPS)]
+    files = {file: SECONDS.get(os.path.basename(file)[len("test_"):-len(".py")], SECONDS_OF_OTHERS)
+             for file in sorted(glob.glob("test/e2e/test_*.py", root_dir=ROOT))}
+    for file in sorted(files, key=files.get, reverse=True):
+        lot = min(lots, key=lambda each: each[0])
+        lot[0] += files[file]
+        lot[1].append(file)
+    return [(f"e2e-{n}", sorted(list_)) for n, (_, list_) in enumerate(lots, 1)]
 
 
 def start_pytest(build, name, arguments, output):
     report = os.path.join(build, "meson-logs", f"{name}.xml")
-    if os.path.exists(report):
-        os.remove(report)
     command = [sys.executable, "-B", "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "--timeout=900", f"--junitxml={report}",
                *arguments]
     return report, subprocess.Popen(command, env=pytest_environment(build), cwd=ROOT, stdout=output, stderr=output)
@@ -136,6 +141,8 @@ def count_report(report, status, tally):
 
 def run_pytest(build, arguments, tally):
     wanted = [("e2e", arguments)] if arguments else groups()
+    for old in glob.glob(os.path.join(build, "meson-logs", "e2e*.xml")):
+        os.remove(old)
     with tempfile.TemporaryFile() as output:
         started = [start_pytest(build, name, list_, output if n else None) for n, (name, list_) in enumerate(wanted)]
         statuses = [child.wait() for _, child in started]
