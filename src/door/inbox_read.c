@@ -49,15 +49,10 @@ static int64_t read_rfc3339(struct str text)
     struct buf utc;
     buf_init(&utc, 0);
     int64_t at_ms = 0;
-    double fraction = 0;
-    if (text.n < 64 && timestamp_to_utc(&utc, text) &&
-        sscanf(buf_str(&utc).p, "%4d-%2d-%2dT%2d:%2d:%2d", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour,
-               &tm.tm_min, &tm.tm_sec) == 6) {
-        const char *point = strchr(buf_str(&utc).p, '.');
-        if (point)
-            fraction = strtod(point, NULL); /* ".5Z" */
-        tm.tm_year -= 1900;
-        tm.tm_mon -= 1;
+    bool valid = text.n < 64 && timestamp_to_utc(&utc, text);
+    const char *rest = valid ? strptime(buf_str(&utc).p, "%Y-%m-%dT%H:%M:%S", &tm) : NULL;
+    if (rest) {
+        double fraction = *rest == '.' ? strtod(rest, NULL) : 0; /* ".5Z" */
         at_ms = (int64_t)timegm(&tm) * 1000 + (int64_t)(fraction * 1000);
     }
     buf_release(&utc);

@@ -190,8 +190,7 @@ static const char *holder(const struct flight *flight, enum step_kind kind)
 
 static void new_incident_id(struct engine *engine, char id[OPERATION_ID_SIZE])
 {
-    memcpy(id, "in_", 3);
-    ulid_next(&engine->ids, id + 3);
+    ulid_next(&engine->ids, stpcpy(id, "in_"));
 }
 
 static void prepare_change(struct flight *flight, enum step_kind kind, const struct step_effects *effects)
