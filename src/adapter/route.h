@@ -6,7 +6,8 @@
 
 struct adapter_route {
     struct adapter adapter;                     /* what the engine gets */
-    struct adapter *kinds[PROVIDER_KIND_COUNT]; /* borrowed; every kind that a registry names must be there, but the application's is */
+    struct adapter *kinds[PROVIDER_KIND_COUNT]; /* borrowed; every kind that a registry names must be there, but the
+                                                   application's is */
 };
 
 /* Tools of guard mode: there is nothing to send. */

@@ -233,8 +233,8 @@ static void print_head(struct out *out, const struct json *operation, int64_t no
 {
     static const char *const who[] = {"principal", "", "tenant", "tenant ", "workflow", "workflow "};
     static const char *const where[] = {"run_id", "run ", "step_id", "step ", "session_id", "session "};
-    static const char *const links[] = {"repeat_of", "repeat of ",    "previous",   "after ",      "distinct_from",
-                                        "not ",      "compensates", "undoes ",   "compensation", "undone by "};
+    static const char *const links[] = {"repeat_of", "repeat of ",  "previous", "after ",       "distinct_from",
+                                        "not ",      "compensates", "undoes ",  "compensation", "undone by "};
     struct str status = json_get_text(operation, "status"), reason = json_get_text(operation, "reason");
     out_str(out, OUT_BOLD, json_get_text(operation, "tool"));
     out_printf(out, "  ");

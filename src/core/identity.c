@@ -192,8 +192,10 @@ static enum err_code derive_key(const struct call *call, const struct tool *tool
     if (call->idempotency_key) {
         why->refusal = REFUSAL_KEY_INVALID;
         if (strncmp(call->idempotency_key, PLAYBOOK_KEY, sizeof PLAYBOOK_KEY - 1) == 0)
-            return err_set(err, ERR_INVALID, "keys that begin with \"%s\" are those of compensations: run a playbook "
-                           "of the operation instead", PLAYBOOK_KEY);
+            return err_set(err, ERR_INVALID,
+                           "keys that begin with \"%s\" are those of compensations: run a playbook "
+                           "of the operation instead",
+                           PLAYBOOK_KEY);
         op->key_source = KEY_SOURCE_CALLER;
         op->key = call->idempotency_key;
         return identity_check_key(op->key, err);

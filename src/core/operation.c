@@ -75,10 +75,10 @@ struct operation *operation_copy(struct arena *arena, const struct operation *op
     struct operation *copy = arena_alloc(arena, sizeof *copy);
     *copy = *operation;
     const char **texts[] = {
-        &copy->tenant,      &copy->tool,          &copy->principal, &copy->key,          &copy->policy_version,
-        &copy->workflow,    &copy->run,           &copy->step,      &copy->session,      &copy->call,
-        &copy->trace,       &copy->repeat_of,     &copy->previous,  &copy->provider_key, &copy->owner,
-        &copy->external_id, &copy->distinct_from, &copy->compensates, &copy->playbook,    &copy->compensation,
+        &copy->tenant,      &copy->tool,          &copy->principal,   &copy->key,          &copy->policy_version,
+        &copy->workflow,    &copy->run,           &copy->step,        &copy->session,      &copy->call,
+        &copy->trace,       &copy->repeat_of,     &copy->previous,    &copy->provider_key, &copy->owner,
+        &copy->external_id, &copy->distinct_from, &copy->compensates, &copy->playbook,     &copy->compensation,
         &copy->escalation,
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)

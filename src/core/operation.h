@@ -48,9 +48,10 @@ struct operation {
     const char *workflow, *run, *step, *session, *call; /* caller's coordinates, NULL when not given */
     const char *trace;                                  /* traceparent, NULL when not given */
     const char *repeat_of, *distinct_from, *previous;   /* operation ids or NULL */
-    const char *compensates, *playbook; /* operation that this one undoes, and by which playbook (design 10.1); or NULL */
-    const char *escalation; /* of a compensation: what the operator is told when it fails for good; or NULL */
-    const char *provider_key;                           /* opaque, the same on every attempt */
+    const char *compensates,
+        *playbook;            /* operation that this one undoes, and by which playbook (design 10.1); or NULL */
+    const char *escalation;   /* of a compensation: what the operator is told when it fails for good; or NULL */
+    const char *provider_key; /* opaque, the same on every attempt */
     struct str arguments; /* effective arguments (JSON text as sent, volatile fields included); absent when dropped */
     int64_t created_ms, not_before_ms; /* not_before 0: at once */
     struct str claims;                 /* JSON text (core/claims.h); absent: it claims nothing */
@@ -155,10 +156,10 @@ struct attempt {
     X(CAUSE_HELD, "held")         /* circuit breaker, queue, missing tool */                                           \
     X(CAUSE_OPERATOR, "operator") /* resolve, retry */                                                                 \
     X(CAUSE_CANCEL, "cancel")                                                                                          \
-    X(CAUSE_APPROVAL, "approval") /* a person agreed or refused, or was asked anew */                                  \
-    X(CAUSE_POLICY, "policy")     /* a guard said no at its turn */                                                    \
-    X(CAUSE_EVIDENCE, "evidence") /* late finding, kept (design 3.4) */                                                \
-    X(CAUSE_GAVE_UP, "gave_up")   /* automatic reconciliation ended without an answer */                               \
+    X(CAUSE_APPROVAL, "approval")         /* a person agreed or refused, or was asked anew */                          \
+    X(CAUSE_POLICY, "policy")             /* a guard said no at its turn */                                            \
+    X(CAUSE_EVIDENCE, "evidence")         /* late finding, kept (design 3.4) */                                        \
+    X(CAUSE_GAVE_UP, "gave_up")           /* automatic reconciliation ended without an answer */                       \
     X(CAUSE_COMPENSATION, "compensation") /* another operation undoes it, or has ended (design 10.1) */
 
 enum cause {

@@ -36,8 +36,8 @@ struct registry_access {
 void registry_restrict(struct registry *registry, const struct registry_access *access, size_t count);
 bool registry_allows(const struct registry *registry, const char *principal, const struct tool *tool);
 
-/* Where providers tell of their own accord (design 11.1). As registry_restrict: before the registry is shared, once; the
- * array is copied. No name twice; at most INBOX_SOURCES_MAX. */
+/* Where providers tell of their own accord (design 11.1). As registry_restrict: before the registry is shared, once;
+ * the array is copied. No name twice; at most INBOX_SOURCES_MAX. */
 void registry_listen(struct registry *registry, const struct inbox_source *sources, size_t count);
 const struct inbox_source *registry_source(const struct registry *registry, const char *name); /* or NULL */
 size_t registry_source_count(const struct registry *registry);

@@ -71,10 +71,10 @@ bool state_may_move(enum state from, enum state to, bool evidence);
     X(REASON_DENIED, "denied")                                                                                         \
     X(REASON_EXPIRED, "expired")                                                                                       \
     X(REASON_POLICY, "policy")                                                                                         \
-    X(REASON_TOOL_MISSING, "tool_missing")         /* the registry no longer has the tool */                           \
-    X(REASON_BAD_REQUEST, "bad_request")           /* the request could not be built from the arguments */             \
-    X(REASON_LATE_LANDING, "late_landing")         /* closed as absent, landed later (incident) */                     \
-    X(REASON_DUPLICATE_EFFECT, "duplicate_effect") /* more than one effect seen (incident) */                          \
+    X(REASON_TOOL_MISSING, "tool_missing")               /* the registry no longer has the tool */                     \
+    X(REASON_BAD_REQUEST, "bad_request")                 /* the request could not be built from the arguments */       \
+    X(REASON_LATE_LANDING, "late_landing")               /* closed as absent, landed later (incident) */               \
+    X(REASON_DUPLICATE_EFFECT, "duplicate_effect")       /* more than one effect seen (incident) */                    \
     X(REASON_COMPENSATION_FAILED, "compensation_failed") /* what was to undo it had no effect (incident) */
 
 enum reason {

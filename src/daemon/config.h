@@ -5,10 +5,10 @@
 #define DAEMON_CONFIG_H
 
 #include "base/arena.h"
+#include "base/digest.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "core/registry.h"
-#include "base/digest.h"
 #include "daemon/config_report.h"
 #include "door/jwt.h"
 #include "door/mcp.h"

@@ -28,10 +28,10 @@ struct loaded_tool {
     struct mcp_tool *mcp;
     struct command_tool *command;
     struct mail_tool *mail;
-    struct config_claims *claims;     /* in the arena; what it holds is released with the tool */
+    struct config_claims *claims;       /* in the arena; what it holds is released with the tool */
     struct config_playbooks *playbooks; /* the same */
-    struct jq_program *approval_when; /* NULL when not stated */
-    struct template *key;             /* NULL after errors or when not stated, like the next two */
+    struct jq_program *approval_when;   /* NULL when not stated */
+    struct template *key;               /* NULL after errors or when not stated, like the next two */
     struct normal *normal;
     struct schema *schema;
 };

@@ -90,8 +90,7 @@ static void check_class(const struct policy *policy)
         ERROR(policy, states(policy, "idempotent_by") ? "idempotent_by" : "class",
               "class external_idempotent by key needs %s in provider \"%s\"; without %s choose external_weak, or "
               "idempotent_by: precondition or nature",
-              honoured ? "key: {honoured: true, …}" : "a key section", tool->provider->name,
-              honoured ? "that" : "one");
+              honoured ? "key: {honoured: true, …}" : "a key section", tool->provider->name, honoured ? "that" : "one");
     if (tool->class != CLASS_EXTERNAL_IRREVERSIBLE)
         return;
     if (!states(policy, "key") && tool->identity != IDENTITY_CALLER)

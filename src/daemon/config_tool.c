@@ -201,15 +201,14 @@ static void compile_command(const struct loader *loader, const struct json *sect
 {
     const struct command_provider *command =
         provider && provider->command ? provider->command : config_assumed_command(loader);
-    out->command =
-        command_tool_new(config_settle_run(loader, section), pointer, command, &out->core, loader->problems);
+    out->command = command_tool_new(config_settle_run(loader, section), pointer, command, &out->core, loader->problems);
     out->core.adapter_tool = out->command;
     if (out->command)
         out->core.has_lookup = command_tool_has_lookup(out->command);
 }
 
-/* The argument that the adapter fills with the provider key is no argument of the caller's: what is shown and checked is
- * the schema without it. A forwarded tool gets no key, and its arguments stay its own. */
+/* The argument that the adapter fills with the provider key is no argument of the caller's: what is shown and checked
+ * is the schema without it. A forwarded tool gets no key, and its arguments stay its own. */
 static void hide_key_argument(const struct loader *loader, const char *pointer, struct loaded_tool *out)
 {
     struct arena *arena = &loader->loaded->arena;

@@ -792,7 +792,8 @@ enum err_code http_door_new(const struct http_door_options *options, struct http
     if (!code)
         code = start_mhd(door, err);
     if (!code && options->issuer_count)
-        code = issuers_new(door->loop, engine_env(door->engine), options->issuers, options->issuer_count, &issuers, err);
+        code =
+            issuers_new(door->loop, engine_env(door->engine), options->issuers, options->issuer_count, &issuers, err);
     if (code) {
         if (door->mhd) { /* closes the socket, too */
             MHD_stop_daemon(door->mhd);

@@ -29,11 +29,11 @@ struct http_door_options {
     bool auth_tokens;                       /* else everybody is admin, and requests of foreign web pages are refused */
     const struct jwt_issuer *issuers;       /* whose signed tokens are taken, too; as issuers_new borrows them */
     size_t issuer_count;
-    size_t connections_max;                 /* further ones get 503; 0 = HTTP_CONNECTIONS_DEFAULT */
-    size_t body_bytes_max;                  /* of a request; larger ones get 413; 0 = HTTP_BODY_BYTES_DEFAULT */
-    const char *links_base;                 /* where people reach this door, for approval links; copied; NULL = none */
+    size_t connections_max; /* further ones get 503; 0 = HTTP_CONNECTIONS_DEFAULT */
+    size_t body_bytes_max;  /* of a request; larger ones get 413; 0 = HTTP_BODY_BYTES_DEFAULT */
+    const char *links_base; /* where people reach this door, for approval links; copied; NULL = none */
     int64_t links_expires_ms;
-    unsigned timeout_s;                     /* 0 = HTTP_TIMEOUT_S */
+    unsigned timeout_s; /* 0 = HTTP_TIMEOUT_S */
 };
 
 #define HTTP_CONNECTIONS_DEFAULT 1024

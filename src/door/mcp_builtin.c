@@ -569,8 +569,8 @@ static void undo_admitted(void *user, const struct engine_reply *reply)
     }
     mcp_work_progress(request);
     const char *id = arena_copy_text(&request->arena, reply->op->id);
-    struct waiter *waiter = engine_wait(request->session->door->engine, request->session->tenant, id, undo->wait_ms,
-                                        undo_waited, request);
+    struct waiter *waiter =
+        engine_wait(request->session->door->engine, request->session->tenant, id, undo->wait_ms, undo_waited, request);
     if (waiter)
         undo->work.waiter = waiter; /* else the reply has come and the request is gone */
 }

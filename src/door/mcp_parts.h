@@ -92,7 +92,7 @@ struct mcp_session {
     struct arena arena; /* texts below */
     const char *tenant, *principal;
     enum role role;
-    const struct scope *scope; /* of the token that opened it; NULL = not limited */
+    const struct scope *scope;                     /* of the token that opened it; NULL = not limited */
     const struct json *client_info, *capabilities; /* legacy: of initialize; NULL before */
     int log_level;     /* legacy: logging/setLevel; index into mcp_log_levels, -1 = not set */
     int64_t used_ms;   /* last request */

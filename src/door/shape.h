@@ -64,7 +64,7 @@ struct str shape_masked(struct arena *arena, struct str json_text, const struct 
     X(PROBLEM_KEY_MISSING, "key_missing", 400, "This tool wants an idempotency key")                                   \
     X(PROBLEM_KEY_INVALID, "key_invalid", 400, "The idempotency key is not usable")                                    \
     X(PROBLEM_UNAUTHORIZED, "unauthorized", 401, "Not authenticated")                                                  \
-    X(PROBLEM_BAD_SIGNATURE, "bad_signature", 401, "The signature does not fit; nothing was recorded")                  \
+    X(PROBLEM_BAD_SIGNATURE, "bad_signature", 401, "The signature does not fit; nothing was recorded")                 \
     X(PROBLEM_FORBIDDEN, "forbidden", 403, "Not allowed")                                                              \
     X(PROBLEM_NOT_FOUND, "not_found", 404, "Not found")                                                                \
     X(PROBLEM_NO_SUCH_TOOL, "no_such_tool", 404, "There is no such tool")                                              \
@@ -109,8 +109,8 @@ struct problem_document {
     const char *const *differing; /* JSON Pointers; NULL = member left out */
     size_t differing_count;
     const struct claims_refusal *refusal; /* by policy; NULL = none */
-    int64_t version;        /* the operation's present version, 0 = not told */
-    int64_t retry_after_ms; /* 0 = not told */
+    int64_t version;                      /* the operation's present version, 0 = not told */
+    int64_t retry_after_ms;               /* 0 = not told */
 };
 
 /* Of a refusal by policy: its type, and how long until there is room again (0 = not told). */

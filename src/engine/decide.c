@@ -45,10 +45,10 @@ static void open_next_version(struct decision *decision, const struct operation 
     struct err err = {0};
     if (op->compensates) { /* what it undoes moves with it */
         const char *note = decision->what.note ? decision->what.note : "";
-        engine_compensate_again(engine, op,
-                                arena_printf(&decision->arena, "tried again by %s%s%s", decision->what.actor,
-                                             note[0] ? ": " : "", note),
-                                decision->reply, decision->user);
+        engine_compensate_again(
+            engine, op,
+            arena_printf(&decision->arena, "tried again by %s%s%s", decision->what.actor, note[0] ? ": " : "", note),
+            decision->reply, decision->user);
         return;
     }
     if (!op->arguments.p || json_parse(&decision->arena, op->arguments, &json_limits_default, &arguments, &err)) {

@@ -222,7 +222,8 @@ void engine_guard(struct engine *engine, const struct engine_guard *word, engine
 
 struct engine_stats {
     size_t flights, waiters;
-    int64_t calls, admitted, joined, replayed, conflicts, held, refused, policy, compensations, attempts, lookups, reads, unavailable;
+    int64_t calls, admitted, joined, replayed, conflicts, held, refused, policy, compensations, attempts, lookups,
+        reads, unavailable;
     int64_t inbound, inbound_duplicates; /* events recorded, further deliveries */
 };
 struct engine_stats engine_stats(const struct engine *engine);

@@ -49,7 +49,7 @@ struct waiter {
     bool replayed, other_arguments, async;
     bool waits_for_people; /* as engine_call has it */
     bool opened;           /* its call opened the operation */
-    bool away;   /* engine_caller_away */
+    bool away;             /* engine_caller_away */
 };
 
 /* Callers of one operation. Lives in a flight, or by itself while the operation sleeps in the ledger. */
@@ -104,7 +104,7 @@ struct flight {
     struct finding finding;       /* of the last answer, for the evidence path */
     bool has_finding;
     struct str full_result; /* delivered once when too large to be kept */
-    const char *inbound; /* id of the event that the open step applies */
+    const char *inbound;    /* id of the event that the open step applies */
     enum after_commit after;
     int64_t stall_ms;
     struct heap_node timer; /* of a stalled commit */
@@ -211,7 +211,7 @@ void flight_enqueue(struct flight *flight);
 enum err_code flight_step(struct flight *flight, struct step_input *in, enum after_commit after, struct err *err);
 void flight_want_send(struct flight *flight);
 const struct json *flight_arguments(struct flight *flight); /* parsed once */
-void flight_retry(struct flight *flight); /* what the ledger did not take */
+void flight_retry(struct flight *flight);                   /* what the ledger did not take */
 int64_t flight_lease_ms(const struct tool *tool);
 void log_transitions(struct engine *engine, const struct operation *op, const struct event *events, size_t count);
 

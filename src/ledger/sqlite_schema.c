@@ -28,8 +28,8 @@ static const char version_6[] =
     ;
 
 /* Step i brings a file from version i to i + 1. */
-static const char *const steps[STORE_SCHEMA_VERSION] = {version_1, version_2, version_3, version_4, version_5,
-                                                         version_6};
+static const char *const steps[STORE_SCHEMA_VERSION] = {version_1, version_2, version_3,
+                                                        version_4, version_5, version_6};
 
 /* ---- names ---- */
 

@@ -96,8 +96,8 @@ struct row_seen {
     enum state state;
     enum reason reason;
     bool owned, dropped;
-    bool undoes; /* it is a compensation */
-    bool asked; /* people are or were asked to approve it */
+    bool undoes;             /* it is a compensation */
+    bool asked;              /* people are or were asked to approve it */
     int64_t rev, changed_ms; /* true time of the last change */
 };
 /* From approvers.c: what a person was answered to a decision. */

@@ -194,8 +194,10 @@ static void change_approval(struct tool *tool, size_t n)
 /* Each second writing tool can be undone, by itself or another one; from no dice, so that all else stays as it was. */
 static void draw_playbooks(struct sim_tools *tools)
 {
-    static const char form[] = "{\"order\":\"undo {order}\",\"amount_cents\":\"{amount_cents}\",\"currency\":\"{currency}\"}";
-    static const char other[] = "{\"order\":\"off {order}\",\"amount_cents\":\"{amount_cents}\",\"currency\":\"{currency}\"}";
+    static const char form[] =
+        "{\"order\":\"undo {order}\",\"amount_cents\":\"{amount_cents}\",\"currency\":\"{currency}\"}";
+    static const char other[] =
+        "{\"order\":\"off {order}\",\"amount_cents\":\"{amount_cents}\",\"currency\":\"{currency}\"}";
     struct json *forms[2];
     if (json_parse(&tools->arena, STR(form), NULL, &forms[0], NULL) ||
         json_parse(&tools->arena, STR(other), NULL, &forms[1], NULL))
@@ -334,7 +336,8 @@ static int64_t settles_within(const struct sim *sim, const struct tool *tool)
         watch = policy->watch_ms[i] > watch ? policy->watch_ms[i] : watch;
     int64_t retain = sim->options->faults & SIM_FAULT_BIT(SIM_RETENTION) ? tool->retain_ms : 0;
     return 3 * tool->retry.total_ms + 2 * policy->give_up_ms + policy->settle_ms + rounds * policy->interval_max_ms +
-           watch + retain + 2 * tool->approval.expires_ms + 10 * tool->provider->timeout_ms + 5 * tool->provider->breaker_open_ms;
+           watch + retain + 2 * tool->approval.expires_ms + 10 * tool->provider->timeout_ms +
+           5 * tool->provider->breaker_open_ms;
 }
 
 struct sim_tools *tools_new(struct sim *sim)

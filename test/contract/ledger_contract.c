@@ -607,8 +607,7 @@ static void leases_of_executors_outlive_processes(void **state)
     assert_int_equal(call(world, request), 0);
     assert_int_equal(request->claim.count, 0);
     assert_int_equal(request->claim.next_wake_ms, op->wake_at_ms);
-    request->claim =
-        (struct ledger_claim){.owner = OWNER, .now_ms = op->lease_until_ms, .lease_ms = 2000, .limit = 10};
+    request->claim = (struct ledger_claim){.owner = OWNER, .now_ms = op->lease_until_ms, .lease_ms = 2000, .limit = 10};
     assert_int_equal(call(world, request), 0);
     assert_int_equal(request->claim.count, 1);
     assert_string_equal(request->claim.former_owners[0], OPERATION_EXECUTOR_PREFIX "1.abc");

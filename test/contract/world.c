@@ -230,7 +230,8 @@ void assert_same_operation(const struct operation *a, const struct operation *b)
     assert_text(a->repeat_of, b->repeat_of), assert_text(a->distinct_from, b->distinct_from);
     assert_text(a->previous, b->previous), assert_text(a->provider_key, b->provider_key);
     assert_text(a->owner, b->owner), assert_text(a->external_id, b->external_id);
-    assert_text(a->compensates, b->compensates), assert_text(a->playbook, b->playbook), assert_text(a->escalation, b->escalation);
+    assert_text(a->compensates, b->compensates), assert_text(a->playbook, b->playbook),
+        assert_text(a->escalation, b->escalation);
     assert_text(a->compensation, b->compensation);
     assert_memory_equal(&a->key_hash, &b->key_hash, DIGEST_BYTES);
     assert_memory_equal(&a->base_hash, &b->base_hash, DIGEST_BYTES);
