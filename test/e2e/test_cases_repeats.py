@@ -107,7 +107,7 @@ def test_S15_the_held_call_and_the_models_repeat_are_one(world, provider):
     assert len(provider.writes()) == 1
 
 
-# ---- S19: nothing in the mail tool's schema can mark two attempts as one (over HTTP here; SMTP needs the mail adapter) ----
+# ---- S19: nothing in the mail tool's schema can mark two attempts as one (over HTTP here, over SMTP in test_mail.py) ----
 
 
 @pytest.mark.parametrize("key", [None, "new on each call"])

@@ -319,6 +319,18 @@ def test_killed_around_the_end_of_the_message(world):
     assert end.state == "completed_success" and copies(world.servers, operation) == 1 and wire.counts["MAIL"] == 1, end
 
 
+def test_S19_a_repeat_while_the_outcome_is_unknown_is_no_second_mail(world):
+    """The server takes the message and its reply is lost; the agent, which has no key, sends the same again, twice."""
+    wire = world.servers.wire(("end", "after"))
+    onced = world.start({"mail": provider(world.servers, wire)}, {"send": tool("mail", absent_times=9)})
+    calls = [onced.call("send", arguments(19), wait_ms=200) for _ in range(3)]
+    assert {call.id for call in calls} == {calls[0].id} and [call["replayed"] for call in calls] == [False, True, True], calls
+    end = onced.settled(calls[0].id)
+    assert end.state == "completed_success" and "unknown_outcome" in onced.states_seen(end.id), end
+    assert message_id(end.id) == end["external_id"], end  # chosen before sending, and what the look-up went by
+    assert wire.counts["MAIL"] == 1 and copies(world.servers, end.id) == 1
+
+
 # ---- one slow server holds up nobody ----
 
 def test_a_slow_answer_holds_up_nobody(world):
