@@ -373,6 +373,7 @@ static void read_tree(const struct loader *loader, const struct json *root, cons
     load_tools(loader, root, catalog, config);
     config_playbooks_check(loader);
     config_inbox_check(loader);
+    config_approval_check(loader, &config->server);
     load_principals(loader, root);
     check_principals(loader, catalog);
 }

@@ -64,6 +64,24 @@ void config_approval_read(const struct loader *loader, const struct json *sectio
     check(loader, at, &out->core);
 }
 
+/* Without tokens every caller is the same person, who has called and so may not decide. */
+void config_approval_check(const struct loader *loader, const struct config_server *server)
+{
+    const struct loaded *loaded = loader->loaded;
+    bool people = server->auth == CONFIG_AUTH_TOKENS || server->links.base;
+    for (size_t i = 0; !people && !loader->problems->errors && i < loaded->tool_count; i++) {
+        const struct tool *tool = &loaded->tools[i].core;
+        if (!tool->approval.required && tool->repeat != REPEAT_WITH_APPROVAL)
+            continue;
+        const char *pointer = below(loader, "/tools", tool->name);
+        problems_warn(
+            loader->problems, below(loader, pointer, tool->approval.required ? "approval" : "repeat"),
+            "nobody can approve: without auth: tokens (or links) in server all callers are one person, and who "
+            "calls a tool does not decide on it");
+        return;
+    }
+}
+
 /* ---- server.links ---- */
 
 void config_links_finish(struct config_server *server, struct arena *arena, struct problems *problems)

@@ -118,6 +118,8 @@ void config_tool_check(const struct loader *loader, const struct json *section, 
                        struct loaded_tool *tool);
 
 struct config_server;
+/* After all tools: warns when nobody could ever approve. */
+void config_approval_check(const struct loader *loader, const struct config_server *server);
 /* server.links: takes a final slash off its base. */
 void config_links_finish(struct config_server *server, struct arena *arena, struct problems *problems);
 

@@ -277,6 +277,9 @@ static void test_tool_members(void **state)
                 "f:11:16: /tools/t/approval/approvers: expected a whole number from 1 to 10, found 11\n");
     expect_tool(WEAK "    approval: {aprovers: 2}\n",
                 "f:11:16: /tools/t/approval/aprovers: unknown member \"aprovers\", did you mean \"approvers\"?\n");
+    expect_tool(WEAK "    approval: required\n",
+                "f:11:5: warning: /tools/t/approval: nobody can approve: without auth: tokens (or links) in server all "
+                "callers are one person, and who calls a tool does not decide on it\n");
     expect_tool(READ "    approval: required\n",
                 "f:10:5: /tools/t/approval: is for tools that change something, not for class read\n");
     expect_tool(WEAK "    repeat: never\n",
