@@ -335,6 +335,31 @@ static void test_what_has_happened_is_not_sent(void **state)
     assert_int_equal(incidents(fix, INCIDENT_CONTRADICTION), 1);
 }
 
+/* What is durable when the process dies between the commit of the event and whatever follows. */
+static void record_and_crash(struct fix *fix, struct inbound event)
+{
+    memcpy(event.id, "ev_00000000000000000000000000", sizeof "ev_00000000000000000000000000");
+    event.created_ms = event.received_ms = fix->world.now_ms;
+    event.retain_until_ms = fix->world.now_ms + fix->source.retain_ms;
+    struct ledger_request request = {.command = LEDGER_RECORD_INBOUND, .arena = &fix->arena};
+    request.record_inbound.event = &event;
+    assert_int_equal(ledger_call(fix->world.ledger, &request), 0);
+    world_crash(&fix->world);
+}
+
+static void test_what_was_told_before_a_crash_is_not_sent_again(void **state)
+{
+    struct fix *fix = *state;
+    fix->provider.key_honoured = true;
+    open_world(fix, NULL);
+    world_call(&fix->world, "refund", ARGUMENTS, "k", &fix->reply);
+    world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL); /* to be sent again */
+    record_and_crash(fix, make_event(INBOUND_SUCCESS, INBOUND_BY_REFERENCE, fix->world.sent[0].operation));
+    world_advance(&fix->world, 5000);
+    assert_int_equal(fix->world.sent_count, 1);
+    check_row(fix, STATE_COMPLETED_SUCCESS, REASON_RECONCILED);
+}
+
 /* S81, S85: an older failure never downgrades, a newer one is for a person. */
 static void test_failures_after_success(void **state)
 {
@@ -534,18 +559,9 @@ static struct inbound trial_event(struct trial *trial)
     return make_event(scenario->outcome, scenario->match, value);
 }
 
-/* What is durable when the process dies between the commit of the event and whatever follows. */
 static void record_only(struct trial *trial)
 {
-    struct fix *fix = trial->fix;
-    struct inbound event = trial_event(trial);
-    memcpy(event.id, "ev_00000000000000000000000000", sizeof "ev_00000000000000000000000000");
-    event.created_ms = event.received_ms = fix->world.now_ms;
-    event.retain_until_ms = fix->world.now_ms + fix->source.retain_ms;
-    struct ledger_request request = {.command = LEDGER_RECORD_INBOUND, .arena = &fix->arena};
-    request.record_inbound.event = &event;
-    assert_int_equal(ledger_call(fix->world.ledger, &request), 0);
-    world_crash(&fix->world);
+    record_and_crash(trial->fix, trial_event(trial));
 }
 
 static void happen(struct trial *trial, enum thing thing)
@@ -770,6 +786,7 @@ int main(void)
         TEST(test_failed_is_for_a_person),
         TEST(test_no_effect_of_one_request_of_two),
         TEST(test_what_has_happened_is_not_sent),
+        TEST(test_what_was_told_before_a_crash_is_not_sent_again),
         TEST(test_failures_after_success),
         TEST(test_another_external_id_is_a_duplicate_effect),
         TEST(test_older_news_change_nothing),
