@@ -184,11 +184,41 @@ def test_S68_a_backlog_is_worked_off(world, provider):
 # ---- kill -9 ----
 
 
+def call_unless_killed(onced, tool, arguments, key):
+    """None when the daemon died under the call, or was not there."""
+    try:
+        return onced.call(tool, arguments, key=key, client=Client(onced.port), timeout=20)
+    except LOST:
+        return None
+
+
+class Killer:
+    """Kills the daemon (-9) and starts it again, from entry to exit."""
+
+    def __init__(self, onced):
+        self.onced, self.stop, self.kills = onced, threading.Event(), 0
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.stop.wait(0.1):
+            self.onced.kill()
+            self.onced.start()
+            self.kills += 1
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
+
+
 def test_crashes_lose_no_place_and_no_entity(world, provider):
     """64 callers on 8 orders, the daemon killed again and again: every call ends, one effect per order and guard."""
     onced = world.onced(agents_tools(), server={"log": "error"})
-    provider.config(latency_ms=2, faults="close_after_commit=0.1,5xx_committed=0.1", seed=3)
-    orders, stop = 40, threading.Event()
+    provider.config(latency_ms=20, faults="close_after_commit=0.1,5xx_committed=0.1", seed=3)
+    orders = 40
     jobs = [(tool, n) for n in range(orders) for tool in ("refund", "credit")]
     random.Random(5).shuffle(jobs)
     todo, lock, ended = iter(jobs), threading.Lock(), {}
@@ -201,25 +231,16 @@ def test_crashes_lose_no_place_and_no_entity(world, provider):
                 return
             tool, n = job
             while True:
-                answer = onced.call(tool, {"order_id": f"o{n}"}, key=f"{tool}:{n}", client=Client(onced.port), timeout=20)
-                if answer is LOST or answer.status in (202, 503):
+                answer = call_unless_killed(onced, tool, {"order_id": f"o{n}"}, f"{tool}:{n}")
+                if not answer or answer.status in (202, 503):
                     time.sleep(0.02)
                     continue
                 ended[job] = answer.state or answer.problem
                 break
 
-    def killer():
-        while not stop.wait(0.4):
-            onced.kill()
-            onced.start()
-
-    thread = threading.Thread(target=killer)
-    thread.start()
-    try:
+    with Killer(onced) as killer:
         together([work] * CALLERS)
-    finally:
-        stop.set()
-        thread.join()
+    assert killer.kills > 0
     assert len(ended) == len(jobs) and set(ended.values()) <= {"completed_success", "guard", "rejected", "failed_permanent"}
     truth = provider.truth()
     for n in range(orders):
@@ -333,8 +354,8 @@ def test_failures_give_back_and_unknown_keeps(world, provider):
 def test_budgets_under_kill(world, provider):
     """64 callers, random faults, kill -9: what the provider did never exceeds the limit."""
     onced = world.onced({"refund": budgeted()}, budgets=LIMIT, server={"log": "error"})
-    provider.config(latency_ms=2, faults="close_after_commit=0.1,refused=0.2,5xx_committed=0.1", seed=11)
-    jobs, lock, stop = iter(range(160)), threading.Lock(), threading.Event()
+    provider.config(latency_ms=20, faults="close_after_commit=0.1,refused=0.2,5xx_committed=0.1", seed=11)
+    jobs, lock = iter(range(160)), threading.Lock()
 
     def work():
         while True:
@@ -343,24 +364,14 @@ def test_budgets_under_kill(world, provider):
             if n is None:
                 return
             while True:
-                answer = onced.call("refund", {"payment_id": f"p{n}", "amount": 10.00}, key=f"k{n}",
-                                    client=Client(onced.port), timeout=20)
-                if answer is not LOST and answer.status not in (202, 503):
+                answer = call_unless_killed(onced, "refund", {"payment_id": f"p{n}", "amount": 10.00}, f"k{n}")
+                if answer and answer.status not in (202, 503):
                     break
                 time.sleep(0.02)
 
-    def killer():
-        while not stop.wait(0.4):
-            onced.kill()
-            onced.start()
-
-    thread = threading.Thread(target=killer)
-    thread.start()
-    try:
+    with Killer(onced) as killer:
         together([work] * CALLERS)
-    finally:
-        stop.set()
-        thread.join()
+    assert killer.kills > 0
     truth = provider.truth()
     assert truth["effects"] <= 50 and truth["duplicates_by_key"] == 0, truth["effects"]
     assert onced.client.get("/v1/budgets").body["budgets"][0]["used"] == str(10 * truth["effects"])
