@@ -8,7 +8,7 @@ SQLITE_SEEDS ?= 200
 SEED ?= 1
 SWEEP ?= 500
 RELEASE = --buildtype=release -Doptimization=2 -Db_lto=true -Db_pie=true
-DEBUG_SAN = --buildtype=debugoptimized -Db_sanitize=address,undefined -Dmarks=true
+DEBUG_SAN = --buildtype=debugoptimized -Doptimization=1 -Db_sanitize=address,undefined -Dmarks=true
 
 .PHONY: all build build-tests demo test simulate sweep scenarios mutate model bench bench-mcp fuzz format format-check lint install clean
 
