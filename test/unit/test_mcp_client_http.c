@@ -218,7 +218,7 @@ static bool slow_to_begin(const struct mcp_web_request *request)
 {
     bool done, keep;
     if (strcmp(request->rpc, "notifications/initialized") == 0) {
-        mcp_web_sleep(100);
+        mcp_web_sleep(400);
         request->web->state = 1;
     } else if (strcmp(request->method, "GET") == 0) {
         mcp_web_sleep(1000); /* no head before there is something to say */
@@ -240,7 +240,7 @@ static void requests_wait_for_the_end_of_the_handshake(void **state)
     assert_int_equal(called(&stage)->end, MCP_ANSWERED);
     const struct mcp_web_request *first = mcp_web_find(&stage.web, "notifications/initialized", 0);
     const struct mcp_web_request *list = mcp_web_find(&stage.web, "tools/list", 0);
-    assert_in_range(list->at_ms - first->at_ms, 100, 900); /* a GET stream without a head does not hold up */
+    assert_in_range(list->at_ms - first->at_ms, 400, 1300); /* a GET stream without a head does not hold up */
     end(&stage);
 }
 
