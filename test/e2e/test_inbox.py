@@ -4,7 +4,6 @@ scenarios of the case bank."""
 import itertools
 import json
 import os
-import random
 import threading
 import time
 
@@ -279,6 +278,7 @@ def senders(port, bodies, taken, stop):
             except LOST:
                 pass
             time.sleep(0.01)
+        time.sleep(0.05)
 
 
 def test_64_senders_and_kill_nine(world, provider):
@@ -296,9 +296,9 @@ def test_64_senders_and_kill_nine(world, provider):
     threads = [threading.Thread(target=senders, args=(onced.port, each, taken, stop)) for each in bodies]
     for thread in threads:
         thread.start()
-    kills, chance = 0, random.Random(5)
-    while any(thread.is_alive() for thread in threads) and kills < 6:
-        time.sleep(0.15 + 0.2 * chance.random())
+    kills = 0
+    for count in (10, 60, 110, 160, 210, 260):
+        wait_until(lambda count=count: len(taken) >= count, what=f"{count} acknowledged deliveries")
         acknowledged = set(taken)
         onced.restart()
         kills += 1
