@@ -54,6 +54,7 @@ enum provider_kind {
     PROVIDER_COMMAND,
     PROVIDER_APPLICATION,
     PROVIDER_MAIL,
+    PROVIDER_STEPS, /* of multi-step tools: nothing is ever sent */
     PROVIDER_KIND_COUNT
 };
 
@@ -102,6 +103,7 @@ struct reconcile_policy {
 
 struct tool_claims;
 struct playbook;
+struct steps_list;
 
 struct tool_message { /* wording for callers, per state (design 12) */
     enum state state;
@@ -136,6 +138,7 @@ struct tool {
     struct approval_policy approval;
     const struct playbook *playbooks; /* how its effects can be undone (core/playbook.h) */
     size_t playbook_count;
+    const struct steps_list *steps; /* multi-step (core/steps.h): no request of its own; NULL = it is none */
     /* life */
     struct retry_policy retry;
     struct reconcile_policy reconcile;

@@ -163,6 +163,7 @@ static enum option_kind tool_kind(const struct loaded_provider *provider, const 
         case PROVIDER_MAIL: return OPTION_MAIL;
         case PROVIDER_HTTP:
         case PROVIDER_APPLICATION: /* is no provider of the file's */
+        case PROVIDER_STEPS:
         case PROVIDER_KIND_COUNT: break;
         }
         return OPTION_HTTP;
