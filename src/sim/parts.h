@@ -190,8 +190,8 @@ void approvers_free(struct sim_approvers *approvers);
 struct sim_undoers *undoers_new(struct sim *sim);
 void undoers_free(struct sim_undoers *undoers);
 
-struct sim_people *people_new(struct sim *sim);
-void people_free(struct sim_people *people);
+struct sim_people *sim_people_new(struct sim *sim);
+void sim_people_free(struct sim_people *people);
 /* At the end of the run: resolves, by the provider's truth, what waits for a person. */
 void people_clear_up(struct sim *sim);
 

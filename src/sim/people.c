@@ -208,7 +208,7 @@ void people_clear_up(struct sim *sim)
         schedule_in(sim, &people->clear, 0);
 }
 
-struct sim_people *people_new(struct sim *sim)
+struct sim_people *sim_people_new(struct sim *sim)
 {
     struct sim_people *people = mem_zero(sizeof *people);
     people->look.run = run_look;
@@ -217,7 +217,7 @@ struct sim_people *people_new(struct sim *sim)
     return people;
 }
 
-void people_free(struct sim_people *people)
+void sim_people_free(struct sim_people *people)
 {
     free(people);
 }

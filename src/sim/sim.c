@@ -177,7 +177,7 @@ static void set_up(struct sim *sim)
     for (unsigned i = 0; i < sim->options->gateways; i++)
         sim->gateways[i] = gateway_new(sim, i + 1);
     sim->clients = clients_new(sim);
-    sim->people = people_new(sim);
+    sim->people = sim_people_new(sim);
     sim->approvers = approvers_new(sim);
     sim->undoers = undoers_new(sim);
 }
@@ -187,7 +187,7 @@ static void tear_down(struct sim *sim)
     sim->over = true;
     for (unsigned i = 0; i < SIM_GATEWAYS_MAX; i++)
         gateway_free(sim->gateways[i]);
-    people_free(sim->people);
+    sim_people_free(sim->people);
     approvers_free(sim->approvers);
     undoers_free(sim->undoers);
     clients_free(sim->clients);
