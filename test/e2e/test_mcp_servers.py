@@ -1,11 +1,14 @@
-"""Real MCP servers behind onced: the reference servers everything, filesystem and memory. Effects are counted on disk, while
-onced and the servers are killed (-9)."""
+"""Real MCP servers behind onced: the reference servers everything, filesystem and memory, over stdio and over HTTP (filesystem
+and memory speak stdio only: mcp-proxy puts them behind HTTP). Effects are counted on disk, while onced and the servers are killed
+(-9)."""
 
 import json
 import os
 import random
 import signal
+import socket
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -23,10 +26,79 @@ ROUNDS = int(os.environ.get("ONCED_ROUNDS", "10"))
 SEED = int(os.environ.get("ONCED_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
 
 
-def server(package, *arguments, **section):
-    return {"mcp": {"command": [*mcp.program(f"@modelcontextprotocol/server-{package}", "dist/index.js"), *map(str, arguments)],
-                    "env": {"PATH": mcp.node_environment()["PATH"]}, "import": {"unclassified": "read_only_hints"}, **section},
-            "timeout": "5s", "breaker": {"failures": 0}}
+def program(package, *arguments):
+    return [*mcp.program(f"@modelcontextprotocol/server-{package}", "dist/index.js"), *map(str, arguments)]
+
+
+def provider(**where):
+    return {"mcp": {"import": {"unclassified": "read_only_hints"}, **where}, "timeout": "5s", "breaker": {"failures": 0}}
+
+
+def server(package, *arguments):
+    return provider(command=program(package, *arguments), env={"PATH": mcp.node_environment()["PATH"]})
+
+
+class Stdio:
+    """A reference server that onced starts itself."""
+
+    def __init__(self, argv, variables):
+        self.provider = provider(command=argv, env={"PATH": mcp.node_environment()["PATH"], **variables})
+
+    def kill(self, onced):
+        kill_all(children(onced.process.pid))
+
+    def stop(self):
+        pass
+
+
+class Http:
+    """A reference server behind mcp-proxy, which starts it for each session. After a kill both are started anew."""
+
+    def __init__(self, argv, variables, log):
+        self.port, self.log, self.child = free_port(), log, None
+        self.argv = [sys.executable, "-m", "mcp_proxy", "--port", str(self.port), "--pass-environment", "--", *argv]
+        self.environment = {**environment(), **variables, "PATH": mcp.node_environment()["PATH"],
+                            "PYTHONPATH": str(mcp.FOLDER / ".langchain")}
+        self.provider = provider(url=f"http://127.0.0.1:{self.port}/mcp")
+        self.start()
+
+    def start(self):
+        with open(self.log, "ab") as log:
+            self.child = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment)
+        wait_until(lambda: listens(self.port), what="mcp-proxy", seconds=20)
+
+    def kill(self, onced):
+        del onced
+        self.stop()
+        self.start()
+
+    def stop(self):
+        kill_all([self.child.pid, *children(self.child.pid)])
+        self.child.wait()
+
+
+def listens(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        return True
+    except OSError:
+        return False
+
+
+@pytest.fixture(params=["stdio", "http"])
+def serve(request, tmp_path):
+    """serve(package, *arguments, **environment variables): the server over this transport."""
+    served = []
+
+    def make(package, *arguments, **variables):
+        argv = program(package, *arguments)
+        served.append(Stdio(argv, variables) if request.param == "stdio" else Http(argv, variables, tmp_path / "proxy.log"))
+        return served[-1]
+
+    make.rounds = ROUNDS if request.param == "stdio" else max(2, ROUNDS // 3)
+    yield make
+    for one in served:
+        one.stop()
 
 
 def children(pid):
@@ -38,8 +110,8 @@ def children(pid):
     return found
 
 
-def kill_servers(onced):
-    for pid in children(onced.process.pid):
+def kill_all(pids):
+    for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -66,7 +138,7 @@ def settle(port, tool, arguments, key, end):
 # ---- filesystem: an edit that happens twice shows twice ----
 
 
-def files(folder):
+def files(served):
     edit = {
         "provider": "files", "class": "external_weak", "identity": "caller",
         "lookup": {"tool": "read_text_file", "arguments": {"path": "{path}"},
@@ -74,22 +146,23 @@ def files(folder):
         "settle": "200ms", "absent_times": 2, "lookup_interval": "50ms", "lookup_interval_max": "300ms", "give_up": "60s", "watch": [],
         "retry": {"attempts": 20, "total": "1h", "backoff": "50ms", "backoff_max": "200ms"}, "wait": "5s",
     }
-    return {"edit_file": edit}, {"files": server("filesystem", folder)}
+    return {"edit_file": edit}, {"files": served.provider}
 
 
 def edit(folder, number):
     return {"path": str(folder / f"{number}.txt"), "edits": [{"oldText": "END", "newText": "entry\nEND"}]}
 
 
-def test_filesystem_edits_under_kill_9(world, tmp_path):
+def test_filesystem_edits_under_kill_9(world, tmp_path, serve):
     print(f"\nseed {SEED}")
     rng = random.Random(SEED)
     folder = tmp_path / "files"
     folder.mkdir()
-    intents = 3 * ROUNDS
+    intents = 3 * serve.rounds
     for number in range(intents):
         (folder / f"{number}.txt").write_text("END\n")
-    tools, providers = files(folder)
+    served = serve("filesystem", folder)
+    tools, providers = files(served)
     onced = world.onced(tools, providers=providers)
     end = time.monotonic() + 90
     errors, done = [], []
@@ -105,10 +178,10 @@ def test_filesystem_edits_under_kill_9(world, tmp_path):
     for thread in threads:
         thread.start()
     kills = {"onced": 0, "server": 0}
-    while any(thread.is_alive() for thread in threads) and kills["onced"] + kills["server"] < ROUNDS:
+    while any(thread.is_alive() for thread in threads) and kills["onced"] + kills["server"] < serve.rounds:
         time.sleep(rng.uniform(0.02, 0.4))
         if rng.random() < 0.5:
-            kill_servers(onced)
+            served.kill(onced)
             kills["server"] += 1
         else:
             onced.restart(kill=True)
@@ -127,7 +200,7 @@ def test_the_servers_own_results_come_through(world, tmp_path):
     folder = tmp_path / "files"
     folder.mkdir()
     (folder / "a.txt").write_text("END\n")
-    tools, providers = files(folder)
+    tools, providers = files(Stdio(program("filesystem", folder), {}))
     onced = world.onced(tools, providers=providers)
     client = Mcp(onced.port)
     listed = client.tools()
@@ -148,24 +221,23 @@ def test_the_servers_own_results_come_through(world, tmp_path):
 # ---- memory ----
 
 
-def test_memory_entities_under_kill_9(world, tmp_path):
+def test_memory_entities_under_kill_9(world, tmp_path, serve):
     """The server rewrites its whole file in place, so that a kill of the server in the middle would lose all of it by itself:
     onced is killed at any moment, the server only between calls."""
     print(f"\nseed {SEED}")
     rng = random.Random(SEED)
     store = tmp_path / "memory.jsonl"
-    provider = server("memory")
-    provider["mcp"]["env"]["MEMORY_FILE_PATH"] = str(store)
+    served = serve("memory", MEMORY_FILE_PATH=str(store))
     tool = {"provider": "memory", "class": "external_weak", "identity": "caller",
             "lookup": {"tool": "open_nodes", "arguments": {"names": ["{/entities/0/name}"]},
                        "found": ".structuredContent.entities | length == 1", "absent": ".structuredContent.entities | length == 0"},
             "settle": "200ms", "absent_times": 2, "lookup_interval": "50ms", "lookup_interval_max": "300ms", "give_up": "60s",
             "watch": [], "retry": {"attempts": 20, "total": "1h", "backoff": "50ms", "backoff_max": "200ms"}, "wait": "5s"}
-    onced = world.onced({"create_entities": tool}, providers={"memory": provider})
+    onced = world.onced({"create_entities": tool}, providers={"memory": served.provider})
     stop = threading.Event()
 
     def killer():
-        for _ in range(ROUNDS):
+        for _ in range(serve.rounds):
             if stop.wait(rng.uniform(0.05, 0.4)):
                 return
             onced.restart(kill=True)
@@ -173,13 +245,13 @@ def test_memory_entities_under_kill_9(world, tmp_path):
     thread = threading.Thread(target=killer)
     thread.start()
     end = time.monotonic() + 90
-    intents = 2 * ROUNDS
+    intents = 2 * serve.rounds
     for number in range(intents):
         entity = {"name": f"n{number}", "entityType": "order", "observations": [f"seen {number}"]}
         settle(lambda: onced.port, "create_entities", {"entities": [entity]}, f"entity-{number}", end)
     stop.set()
     thread.join()
-    kill_servers(onced)
+    served.kill(onced)
     settle(lambda: onced.port, "create_entities", {"entities": [{"name": "last", "entityType": "order", "observations": []}]}, "last", end)
     names = [json.loads(line)["name"] for line in store.read_text().splitlines()]
     assert sorted(names) == sorted([f"n{number}" for number in range(intents)] + ["last"])
