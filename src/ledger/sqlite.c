@@ -181,7 +181,7 @@ static void run_part(struct sqlite_ledger *ledger, struct ledger_request *first,
     }
     struct ledger_request *request = first;
     for (size_t i = 0; i < count; i++, request = request->next)
-        writing |= store_command_writes(request->command);
+        writing |= ledger_command_writes(request->command);
     switch (run_group(ledger, first, count, saved, writing && !ledger->store.read_only, &err)) {
     case FAULT_NONE: return;
     case FAULT_UNAVAILABLE:

@@ -215,17 +215,6 @@ static enum err_code add_events(struct store *store, struct ledger_request *requ
     return err->code;
 }
 
-static void sort_by_age(struct inbound *events, size_t count)
-{
-    for (size_t i = 1; i < count; i++) {
-        struct inbound event = events[i];
-        size_t at = i;
-        for (; at > 0 && strcmp(events[at - 1].id, event.id) > 0; at--)
-            events[at] = events[at - 1];
-        events[at] = event;
-    }
-}
-
 enum err_code store_inbox_of(struct store *store, struct ledger_request *request)
 {
     struct ledger_inbox_of *out = &request->inbox_of;
@@ -249,7 +238,7 @@ enum err_code store_inbox_of(struct store *store, struct ledger_request *request
         add_events(store, request, INBOUND_BY_PROVIDER_KEY, out->op->provider_key) ||
         add_events(store, request, INBOUND_BY_EXTERNAL_ID, out->op->external_id))
         return err->code;
-    sort_by_age(out->events, out->count);
+    inbound_sort(out->events, out->count);
     for (size_t i = 0; i < out->count; i++)
         if (read_standing(store, &out->events[i], out->op->id, &out->standing[i], err) ||
             named(store, &out->events[i], request->arena, out->named[i], &out->named_count[i], LEDGER_INBOX_OPS_MAX,

@@ -1,8 +1,6 @@
 /* The commands that only read. */
 #include "ledger/sqlite_store.h"
 
-#include <stdlib.h>
-
 #define GET_INCIDENTS_MAX 16
 #define TOKENS_MAX        100000
 /* Sorts after every id. */
@@ -176,7 +174,7 @@ struct beginning {
     struct attempt attempt;
 };
 
-static int name_value(struct store *store, enum name_kind kind, int number)
+static int stored_value(struct store *store, enum name_kind kind, int number)
 {
     int value = number >= 0 && number < NAME_VALUES_MAX ? store->names.value[kind][number] : -1;
     return value < 0 ? 0 : value;
@@ -198,13 +196,13 @@ static enum err_code read_beginning(struct store *store, const char *operation, 
     out->has_event = sqlite3_column_type(row, 1) != SQLITE_NULL;
     out->has_attempt = sqlite3_column_type(row, 5) != SQLITE_NULL;
     int64_t created_ms = sqlite3_column_int64(row, 4);
-    enum state state = (enum state)name_value(store, NAME_STATE, sqlite3_column_int(row, 1));
+    enum state state = (enum state)stored_value(store, NAME_STATE, sqlite3_column_int(row, 1));
     out->event = (struct event){
         .at_ms = created_ms,
         .cause = CAUSE_ADMITTED,
         .from = state,
         .to = state,
-        .reason = (enum reason)name_value(store, NAME_REASON, sqlite3_column_int(row, 2)),
+        .reason = (enum reason)stored_value(store, NAME_REASON, sqlite3_column_int(row, 2)),
         .actor = arena_copy_text(arena, (const char *)sqlite3_column_text(row, 3)),
         .attempt = out->has_attempt,
     };
@@ -248,19 +246,6 @@ enum err_code store_events(struct store *store, struct ledger_request *request)
     return ERR_NONE;
 }
 
-static bool has_attempt(const struct attempt *all, size_t count, const char *id)
-{
-    while (count-- > 0) /* lines of one attempt lie close together */
-        if (strcmp(all[count].id, id) == 0)
-            return true;
-    return false;
-}
-
-static int compare_attempts(const void *left, const void *right)
-{
-    return ((const struct attempt *)left)->number - ((const struct attempt *)right)->number;
-}
-
 /* Of each attempt the newest line counts. */
 enum err_code store_attempts(struct store *store, struct ledger_request *request)
 {
@@ -280,14 +265,14 @@ enum err_code store_attempts(struct store *store, struct ledger_request *request
     while (count < LEDGER_HISTORY_MAX && store_step(store, rows, &found, err) == 0 && found) {
         if (row_attempt(store, rows, request->arena, &all[count], err))
             break;
-        count += !has_attempt(all, count, all[count].id);
+        count += !attempts_have(all, count, all[count].id);
     }
     sqlite3_reset(rows);
     if (err->code)
         return err->code;
-    if (beginning.has_attempt && count < LEDGER_HISTORY_MAX && !has_attempt(all, count, beginning.attempt.id))
+    if (beginning.has_attempt && count < LEDGER_HISTORY_MAX && !attempts_have(all, count, beginning.attempt.id))
         all[count++] = beginning.attempt;
-    qsort(all, count, sizeof *all, compare_attempts);
+    attempts_sort(all, count);
     out->attempts = arena_alloc(request->arena, (count + 1) * sizeof *all);
     memcpy(out->attempts, all, count * sizeof *all);
     out->count = count;

@@ -40,27 +40,6 @@ static void put_name(struct binder *to, enum name_kind kind, int value)
     put_int(to, to->names->number[kind][value]);
 }
 
-bool operation_in_doubt(enum state state, bool orphaned, int64_t unknown_since_ms)
-{
-    return state == STATE_UNKNOWN_OUTCOME || ((orphaned || unknown_since_ms != 0) && !state_terminal(state));
-}
-
-/* FNV-1a, the final NUL included as a separator; the result is mixed with a SHA-256 and every hit is verified. */
-static uint64_t mix_text(uint64_t hash, const char *text)
-{
-    for (const unsigned char *p = (const unsigned char *)text;; p++) {
-        hash = (hash ^ *p) * 0x100000001b3u;
-        if (!*p)
-            return hash;
-    }
-}
-
-int64_t operation_repeat_hash(const struct operation *op)
-{
-    uint64_t hash = mix_text(mix_text(mix_text(0xcbf29ce484222325u, op->tenant), op->tool), op->principal);
-    return (int64_t)(hash ^ (uint64_t)digest_int64(&op->fingerprint));
-}
-
 /* Value of a digit in Crockford's base 32 plus one, 0 for all else. */
 static const unsigned char digits[256] = {
     ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
@@ -84,7 +63,7 @@ int64_t operation_place(const char *id)
         }
     if (i == ULID_CHARS && id[3 + ULID_CHARS] == '\0' && time >> 48 == 0)
         return (int64_t)(time << 15 | low);
-    return (int64_t)(mix_text(0xcbf29ce484222325u, id) >> 2); /* never made by onced; still finds its row */
+    return (int64_t)(text_hash(TEXT_HASH_START, id) >> 2); /* never made by onced; still finds its row */
 }
 
 void bind_id(sqlite3_stmt *statement, const char *id)
@@ -93,33 +72,12 @@ void bind_id(sqlite3_stmt *statement, const char *id)
     bind_text(statement, 2, id);
 }
 
-/* Events at admission are nearly always "principal, now, into the first state". */
-static bool event_is_plain(const struct ledger_admit *admit)
-{
-    const struct operation *op = admit->admission.op;
-    const struct event *event = &admit->event;
-    return event->cause == CAUSE_ADMITTED && event->from == op->state && event->to == op->state &&
-           event->at_ms == op->created_ms && !event->note && event->attempt == (admit->attempt ? 1 : 0) &&
-           text_equal(event->actor, op->principal);
-}
-
-static bool attempt_is_plain(const struct ledger_admit *admit, bool event_is)
-{
-    const struct attempt *attempt = admit->attempt;
-    return event_is && attempt && attempt->number == 1 && attempt->kind == ATTEMPT_CALL &&
-           attempt->outcome == OUTCOME_OPEN && attempt->started_ms == admit->admission.op->created_ms &&
-           attempt->finished_ms == 0 && attempt->http_status == 0 && !attempt->provider_request_id && !attempt->detail;
-}
-
 struct admitted bind_operation(struct store *store, sqlite3_stmt *statement, int64_t n,
                                const struct ledger_admit *admit)
 {
     struct binder to = {statement, &store->names, 0};
     const struct operation *op = admit->admission.op;
-    struct admitted plain = {.event = event_is_plain(admit)};
-    plain.attempt = attempt_is_plain(admit, plain.event);
-    if (admit->attempt && !plain.attempt)
-        plain.event = false; /* both in one line of history */
+    struct admitted plain = admitted_plain(admit);
     put_int(&to, n);
     put_text(&to, op->id);
     put_text(&to, op->tenant);

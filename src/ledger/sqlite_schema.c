@@ -33,48 +33,6 @@ static const char *const steps[STORE_SCHEMA_VERSION] = {version_1, version_2, ve
 
 /* ---- names ---- */
 
-#define COUNT_OF(name, text, ...) +1
-static const int name_counts[NAME_KINDS] = {
-    [NAME_STATE] = STATE_COUNT,
-    [NAME_REASON] = REASON_COUNT,
-    [NAME_CAUSE] = CAUSE_COUNT,
-    [NAME_OUTCOME] = OUTCOME_COUNT,
-    [NAME_KEY_SOURCE] = 0 KEY_SOURCES(COUNT_OF),
-    [NAME_ATTEMPT_KIND] = ATTEMPT_LOOKUP + 1,
-    [NAME_INCIDENT_KIND] = 0 INCIDENTS(COUNT_OF),
-    [NAME_ROLE] = ROLE_ADMIN + 1,
-};
-#undef COUNT_OF
-_Static_assert(OUTCOME_COUNT <= NAME_VALUES_MAX && REASON_COUNT <= NAME_VALUES_MAX && CAUSE_COUNT <= NAME_VALUES_MAX,
-               "stored numbers of names fit");
-
-static const char *const kind_texts[NAME_KINDS] = {
-    [NAME_STATE] = "state",
-    [NAME_REASON] = "reason",
-    [NAME_CAUSE] = "cause",
-    [NAME_OUTCOME] = "outcome",
-    [NAME_KEY_SOURCE] = "key_source",
-    [NAME_ATTEMPT_KIND] = "attempt_kind",
-    [NAME_INCIDENT_KIND] = "incident_kind",
-    [NAME_ROLE] = "role",
-};
-
-static const char *name_text(enum name_kind kind, int value)
-{
-    switch (kind) {
-    case NAME_STATE: return state_name((enum state)value);
-    case NAME_REASON: return reason_name((enum reason)value);
-    case NAME_CAUSE: return cause_name((enum cause)value);
-    case NAME_OUTCOME: return outcome_name((enum outcome)value);
-    case NAME_KEY_SOURCE: return key_source_name((enum key_source)value);
-    case NAME_ATTEMPT_KIND: return attempt_kind_name((enum attempt_kind)value);
-    case NAME_INCIDENT_KIND: return incident_kind_name((enum incident_kind)value);
-    case NAME_ROLE: return role_name((enum role)value);
-    case NAME_KINDS: break;
-    }
-    return "";
-}
-
 /* Notes one row of `names`; texts that we do not know stay without a value. *next becomes a number that is free. */
 static void note_name(struct store_names *names, enum name_kind kind, int number, const char *text, int *next)
 {
@@ -82,7 +40,7 @@ static void note_name(struct store_names *names, enum name_kind kind, int number
         return;
     if (number >= *next)
         *next = number + 1;
-    for (int value = 0; value < name_counts[kind]; value++) {
+    for (int value = 0; value < name_count(kind); value++) {
         if (strcmp(name_text(kind, value), text) == 0) {
             names->number[kind][value] = (signed char)number;
             names->value[kind][number] = (signed char)value;
@@ -93,14 +51,14 @@ static void note_name(struct store_names *names, enum name_kind kind, int number
 static enum err_code add_names(struct store *store, enum name_kind kind, int next, struct err *err)
 {
     sqlite3_stmt *insert = NULL;
-    for (int value = 0; value < name_counts[kind]; value++) {
+    for (int value = 0; value < name_count(kind); value++) {
         if (store->names.number[kind][value] >= 0)
             continue;
         int rc = insert ? SQLITE_OK
                         : sqlite3_prepare_v2(store->db, "INSERT INTO names (kind, number, text) VALUES (?1, ?2, ?3)",
                                              -1, &insert, NULL);
         if (rc == SQLITE_OK && next < NAME_VALUES_MAX) {
-            sqlite3_bind_text(insert, 1, kind_texts[kind], -1, SQLITE_STATIC);
+            sqlite3_bind_text(insert, 1, name_kind_text(kind), -1, SQLITE_STATIC);
             sqlite3_bind_int(insert, 2, next);
             sqlite3_bind_text(insert, 3, name_text(kind, value), -1, SQLITE_STATIC);
             rc = sqlite3_step(insert) == SQLITE_DONE ? SQLITE_OK : sqlite3_extended_errcode(store->db);
@@ -135,7 +93,7 @@ enum err_code store_names_load(struct store *store, bool may_add, struct err *er
             return store_failed(store, SQLITE_CORRUPT, err);
         }
         for (int kind = 0; kind < NAME_KINDS; kind++)
-            if (strcmp(kind_texts[kind], kind_text) == 0)
+            if (strcmp(name_kind_text((enum name_kind)kind), kind_text) == 0)
                 note_name(&store->names, (enum name_kind)kind, sqlite3_column_int(select, 1), text, &next[kind]);
     }
     sqlite3_finalize(select);
@@ -150,7 +108,7 @@ enum err_code store_names_load(struct store *store, bool may_add, struct err *er
 static bool names_complete(const struct store_names *names)
 {
     for (int kind = 0; kind < NAME_KINDS; kind++)
-        for (int value = 0; value < name_counts[kind]; value++)
+        for (int value = 0; value < name_count((enum name_kind)kind); value++)
             if (names->number[kind][value] < 0)
                 return false;
     return true;

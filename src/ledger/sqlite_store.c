@@ -373,39 +373,6 @@ void store_checkpoint(struct store *store)
 
 /* ---- commands ---- */
 
-bool store_command_writes(enum ledger_command command)
-{
-    switch (command) {
-    case LEDGER_ADMIT:
-    case LEDGER_TRANSITION:
-    case LEDGER_CLAIM_DUE:
-    case LEDGER_MARK:
-    case LEDGER_EXPIRE:
-    case LEDGER_ACKNOWLEDGE:
-    case LEDGER_TOKEN_ADD:
-    case LEDGER_TOKEN_REVOKE:
-    case LEDGER_RECORD_INBOUND:
-    case LEDGER_INBOX_PRUNE:
-    case LEDGER_ENTITY_RELEASE: return true;
-    case LEDGER_GET:
-    case LEDGER_GET_BY_KEY:
-    case LEDGER_LIST:
-    case LEDGER_EVENTS:
-    case LEDGER_ATTEMPTS:
-    case LEDGER_INCIDENTS:
-    case LEDGER_TOKEN_FIND:
-    case LEDGER_TOKEN_LIST:
-    case LEDGER_INBOX_OF:
-    case LEDGER_INBOX_DUE:
-    case LEDGER_INBOX_LIST:
-    case LEDGER_INBOX_COUNTS:
-    case LEDGER_ENTITIES:
-    case LEDGER_BUDGETS:
-    case LEDGER_STATS: return false;
-    }
-    return false;
-}
-
 static enum err_code execute(struct store *store, struct ledger_request *request)
 {
     switch (request->command) {

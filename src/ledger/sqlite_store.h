@@ -5,7 +5,7 @@
 #ifndef LEDGER_SQLITE_STORE_H
 #define LEDGER_SQLITE_STORE_H
 
-#include "ledger/ledger.h"
+#include "ledger/rows.h"
 
 #include <pthread.h>
 #include <sqlite3.h>
@@ -25,19 +25,6 @@ enum store_fault {
 
 /* Enumerations are stored as numbers that the table `names` ties to their texts, so that the order of the constants may
  * change without touching stored rows. */
-enum name_kind {
-    NAME_STATE,
-    NAME_REASON,
-    NAME_CAUSE,
-    NAME_OUTCOME,
-    NAME_KEY_SOURCE,
-    NAME_ATTEMPT_KIND,
-    NAME_INCIDENT_KIND,
-    NAME_ROLE,
-    NAME_KINDS
-};
-#define NAME_VALUES_MAX 64
-
 struct store_names {
     signed char number[NAME_KINDS][NAME_VALUES_MAX]; /* stored number of a constant */
     signed char value[NAME_KINDS][NAME_VALUES_MAX];  /* constant of a stored number, -1 = none that we know */
@@ -189,7 +176,6 @@ void store_rollback(struct store *store);
 
 /* Runs one command; sets request->code and request->err. */
 void store_execute(struct store *store, struct ledger_request *request);
-bool store_command_writes(enum ledger_command command);
 
 /* Copies the write-ahead log back as far as readers allow. Failure is no harm: the next one does it. */
 void store_checkpoint(struct store *store);
@@ -271,11 +257,7 @@ enum err_code row_tombstone(struct store *store, sqlite3_stmt *row, struct arena
                             struct err *err);
 enum err_code row_token(struct store *store, sqlite3_stmt *row, struct arena *arena, struct token *out,
                         struct err *err);
-/* admit gives the first event and attempt, which go into the row when they are what the row says anyway; whether they
- * did comes back. */
-struct admitted {
-    bool event, attempt;
-};
+/* admit gives the first event and attempt, which go into the row when they are plain; whether they did comes back. */
 struct admitted bind_operation(struct store *store, sqlite3_stmt *statement, int64_t n,
                                const struct ledger_admit *admit);
 /* The life columns for the updates of operations; returns how many they are. What the row is found by comes behind. */
@@ -287,10 +269,6 @@ void bind_incident(struct store *store, sqlite3_stmt *statement, const struct in
 void bind_tombstone(struct store *store, sqlite3_stmt *statement, const struct operation *op, int64_t dropped_ms);
 void bind_token(struct store *store, sqlite3_stmt *statement, const struct token *token);
 void bind_text(sqlite3_stmt *statement, int column, const char *text); /* borrowed until the statement's next reset */
-/* Belongs into the table of doubts: more than admission_doubts asks for, so that a row enters it as soon as it is
- * orphaned. */
-bool operation_in_doubt(enum state state, bool orphaned, int64_t unknown_since_ms);
-int64_t operation_repeat_hash(const struct operation *op);
 
 /* Where the row of an id lies, or is looked for first; other ids that came before may push it up by less than
  * PLACES_TRIED. Positive and rising with time for ULIDs. */

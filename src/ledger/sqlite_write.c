@@ -73,12 +73,6 @@ enum err_code store_answers_by_key(struct store *store, struct arena *arena, con
     return ERR_NONE;
 }
 
-static bool same_call(const struct operation *a, const struct operation *b)
-{
-    return digest_equal(&a->fingerprint, &b->fingerprint) && text_equal(a->tool, b->tool) &&
-           text_equal(a->principal, b->principal) && text_equal(a->tenant, b->tenant);
-}
-
 /* Steps a bound statement over candidates and keeps the ones that matter, in scratch memory. *more: the scan ended at
  * its limit, not at the end. */
 static enum err_code collect_repeats(struct store *store, sqlite3_stmt *rows, int scan_max,
@@ -92,7 +86,7 @@ static enum err_code collect_repeats(struct store *store, sqlite3_stmt *rows, in
         seen++;
         if (row_operation(store, rows, &store->scratch, false, NULL, &other, err))
             break;
-        if (same_call(admission->op, other) && admission_joins(admission, other, admission->op->created_ms)) {
+        if (operation_same_call(admission->op, other) && admission_joins(admission, other, admission->op->created_ms)) {
             facts->repeats[facts->repeat_count++] = other;
             if (facts->repeat_count == ADMISSION_CANDIDATES_MAX)
                 break;
@@ -358,11 +352,6 @@ struct life {
     int64_t unknown_since_ms;
 };
 
-static bool held_as_demanded(const struct ledger_transition *change, const char *owner)
-{
-    return change->fence ? text_equal(change->fence, owner) : !(change->unheld && owner);
-}
-
 /* change NULL: nothing is demanded of the owner. */
 static enum err_code read_life(struct store *store, const char *id, const struct ledger_transition *change, bool *found,
                                struct life *life, struct err *err)
@@ -378,7 +367,7 @@ static enum err_code read_life(struct store *store, const char *id, const struct
     *life = (struct life){
         .n = sqlite3_column_int64(row, 0),
         .rev = sqlite3_column_int64(row, 1),
-        .owned = !change || held_as_demanded(change, (const char *)sqlite3_column_text(row, 2)),
+        .owned = !change || transition_owner_fits(change, (const char *)sqlite3_column_text(row, 2)),
         .state = state < 0 ? STATE_PLANNED : (enum state)state,
         .orphaned = sqlite3_column_int(row, 4) != 0,
         .delivered = sqlite3_column_int(row, 5) != 0,
@@ -386,21 +375,6 @@ static enum err_code read_life(struct store *store, const char *id, const struct
     };
     sqlite3_reset(row);
     return state < 0 ? store_strange(store, "state", err) : ERR_NONE;
-}
-
-static enum err_code check_change(const struct ledger_transition *change, bool found, const struct life *life,
-                                  struct err *err)
-{
-    const struct operation *op = change->op;
-    if (!found)
-        return err_set(err, ERR_NOT_FOUND, "there is no operation %s", op->id);
-    if (life->rev != op->rev - 1)
-        return err_set(err, ERR_STALE, "%s is at version %lld, the change was made for version %lld", op->id,
-                       (long long)life->rev, (long long)op->rev - 1);
-    if (!life->owned)
-        return change->fence ? err_set(err, ERR_STALE, "%s is no longer held by %s", op->id, change->fence)
-                             : err_set(err, ERR_STALE, "%s is held by somebody else now", op->id);
-    return ERR_NONE;
 }
 
 static enum err_code write_life(struct store *store, const struct operation *op, const struct life *life,
@@ -481,7 +455,8 @@ static enum err_code write_life_checked(struct store *store, const struct ledger
                                         struct err *err)
 {
     bool found;
-    if (read_life(store, change->op->id, change, &found, life, err) || check_change(change, found, life, err))
+    if (read_life(store, change->op->id, change, &found, life, err) ||
+        transition_check(change, found, life->rev, life->owned, err))
         return err->code;
     return write_life(store, change->op, life, err);
 }
@@ -542,11 +517,6 @@ enum err_code store_transition(struct store *store, struct ledger_request *reque
 
 /* ---- claims ---- */
 
-static bool claimable(const struct ledger_claim *claim, const struct operation *op)
-{
-    return claim->foreign || !op->owner || text_equal(op->owner, claim->owner) || op->lease_until_ms <= claim->now_ms;
-}
-
 /* Takes rows of a bound statement until the limit. Rows that another owner still holds are passed over; *held_until
  * becomes the earliest end of their leases. */
 static enum err_code take_rows(struct store *store, sqlite3_stmt *rows, struct ledger_request *request, int64_t *places,
@@ -559,7 +529,7 @@ static enum err_code take_rows(struct store *store, sqlite3_stmt *rows, struct l
         struct operation *op;
         if (row_operation(store, rows, request->arena, true, &places[claim->count], &op, err))
             break;
-        if (claimable(claim, op))
+        if (claim_may_take(claim, op))
             claim->ops[claim->count++] = op;
         else if (*held_until == 0 || op->lease_until_ms < *held_until)
             *held_until = op->lease_until_ms;
@@ -716,14 +686,8 @@ enum err_code store_expire(struct store *store, struct ledger_request *request)
     bind_id(by_id, expire->operation);
     if (read_operation(store, by_id, &store->scratch, false, &n, &op, err))
         return err->code;
-    if (!op)
-        return err_set(err, ERR_NOT_FOUND, "there is no operation %s", expire->operation);
-    if (op->rev != expire->rev)
-        return err_set(err, ERR_STALE, "%s is at version %lld, not %lld", op->id, (long long)op->rev,
-                       (long long)expire->rev);
-    if (!state_terminal(op->state))
-        return err_set(err, ERR_CONFLICT, "%s is %s: only what has ended can be dropped", op->id,
-                       state_name(op->state));
+    if (expire_check(expire, op, err))
+        return err->code;
     sqlite3_stmt *insert = store_prepare(store, SQL_INSERT_TOMBSTONE, err);
     if (!insert)
         return err->code;
