@@ -13,7 +13,8 @@
     /* admission: the guards have looked at the entities; the ledger is not asked yet */ X(guards_judged)              \
     /* a planned operation holds its entities; it has no slot */ X(entities_held)                                      \
     /* guard mode: the application is about to be told to begin */ X(guard_begun)                                      \
-    /* guard mode: another caller takes it up (durable); it is not told so */ X(guard_taken)
+    /* guard mode: another caller takes it up (durable); it is not told so */ X(guard_taken)                           \
+    /* multi-step: the next step is worked out; its admission is not submitted */ X(step_admitting)
 
 /* All marks, in the order in which a call meets them. The tests read this table. */
 #define MARKS(X)                                                                                                       \

@@ -28,9 +28,11 @@ static bool answers(bool no_effect, int version, bool other_no_effect, int other
     return no_effect == other_no_effect ? version > other_version : other_no_effect;
 }
 
+/* Also what was rolled back: its key is free for another attempt (design 10.2). What people undid by a playbook is an
+ * effect that was there, and still may have applied. */
 static bool op_no_effect(const struct operation *op)
 {
-    return proven_without_effect(op->state) && !op->may_have_applied;
+    return (proven_without_effect(op->state) || op->state == STATE_COMPENSATED) && !op->may_have_applied;
 }
 
 bool admission_answers(const struct operation *op, const struct operation *other)
@@ -133,9 +135,12 @@ static struct admission_result open_version(struct admission *admission, const s
     return result;
 }
 
-/* A rejection that the same call, made later, need not meet again: unlike a person's no. */
+/* An end that the same call, made later, need not meet again, unlike a person's no: a rejection by a rule or by the
+ * clock, and steps that are rolled back. */
 static bool may_come_again(const struct operation *existing)
 {
+    if (existing->steps.p && existing->state != STATE_REJECTED)
+        return op_no_effect(existing);
     return existing->state == STATE_REJECTED &&
            (existing->reason == REASON_POLICY || existing->reason == REASON_EXPIRED);
 }
@@ -146,11 +151,10 @@ static struct admission_result meet(struct admission *admission, const struct ad
     const struct operation *op = admission->op;
     if (!admission->share_with_tenant && !text_equal(op->principal, existing->principal))
         return verdict(VERDICT_NOT_SHARED, existing);
-    if (admission->new_version_of && strcmp(admission->new_version_of, existing->id) == 0 &&
-        proven_without_effect(existing->state) && !existing->may_have_applied)
+    if (admission->new_version_of && strcmp(admission->new_version_of, existing->id) == 0 && op_no_effect(existing))
         return open_version(admission, facts, existing->key_version, existing->id);
     bool same = same_arguments(admission, existing);
-    if ((!same || may_come_again(existing)) && proven_without_effect(existing->state) && !existing->may_have_applied)
+    if ((!same || may_come_again(existing)) && op_no_effect(existing))
         return open_version(admission, facts, existing->key_version, existing->id);
     /* Mismatch before status (case S62): "busy, retry" would invite a wrong replay. */
     if (!same && admission->on_mismatch == MISMATCH_CONFLICT)

@@ -444,14 +444,25 @@ static bool took_effect(enum state state)
     return state == STATE_COMPLETED_SUCCESS || state == STATE_COMPLETED_NOOP;
 }
 
+bool claims_holds(const struct operation *op, const char *holder)
+{
+    return holder && (strcmp(holder, op->id) == 0 || text_equal(holder, op->parent));
+}
+
+/* What was rolled back leaves the key, and so its window and sums, to another attempt. */
+static bool counts_now(const struct operation *op)
+{
+    return claims_count(op->state) && (op->state != STATE_COMPENSATED || op->may_have_applied);
+}
+
 struct claims_move claims_move(enum state from, const struct operation *to)
 {
     return (struct claims_move){
         .release = state_terminal(to->state) && !state_terminal(from),
         .acquire = to->state == STATE_PLANNED && to->reason == REASON_AWAITING_ENTITY,
         .set = took_effect(to->state) && !took_effect(from) && from != STATE_COMPENSATING,
-        .counts = claims_count(to->state),
-        .counted = claims_count(from),
+        .counts = counts_now(to),
+        .counted = from == to->state ? counts_now(to) : claims_count(from),
     };
 }
 

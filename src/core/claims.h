@@ -152,6 +152,10 @@ void claims_explain(const struct claims *claims, const struct claims_refusal *re
 /* Makes of an operation that would have started at once one that waits for its entities. */
 void claims_await(struct operation *op, int64_t until_ms);
 
+/* Whether who holds an entity does so for the operation: itself, or the operation that it is a step of, which gives it
+ * back when all of them are over (design 10.2). */
+bool claims_holds(const struct operation *op, const char *holder);
+
 /* What a transition means for the claims of the operation. */
 struct claims_move {
     bool release; /* gives its entities back, leaves their queues */

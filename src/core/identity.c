@@ -1,6 +1,7 @@
 #include "core/identity.h"
 
 #include "core/playbook.h"
+#include "core/steps.h"
 
 #include <stdio.h>
 
@@ -189,6 +190,11 @@ static enum err_code derive_key(const struct call *call, const struct tool *tool
         op->key = playbook_key(arena, call->compensates, call->playbook);
         return ERR_NONE;
     }
+    if (call->parent) { /* of one parent each step is one intent, whatever its arguments become */
+        op->key_source = KEY_SOURCE_STEP;
+        op->key = steps_key(arena, call->parent, call->step);
+        return ERR_NONE;
+    }
     if (call->idempotency_key) {
         why->refusal = REFUSAL_KEY_INVALID;
         if (strncmp(call->idempotency_key, PLAYBOOK_KEY, sizeof PLAYBOOK_KEY - 1) == 0)
@@ -196,6 +202,9 @@ static enum err_code derive_key(const struct call *call, const struct tool *tool
                            "keys that begin with \"%s\" are those of compensations: run a playbook "
                            "of the operation instead",
                            PLAYBOOK_KEY);
+        if (strncmp(call->idempotency_key, STEPS_KEY "op_", sizeof STEPS_KEY + 2) == 0)
+            return err_set(err, ERR_INVALID, "keys that begin with \"%sop_\" are those of steps of multi-step tools",
+                           STEPS_KEY);
         op->key_source = KEY_SOURCE_CALLER;
         op->key = call->idempotency_key;
         return identity_check_key(op->key, err);
@@ -275,9 +284,10 @@ static void fill_admission(const struct call *call, const struct tool *tool, str
         .volatile_count = tool->volatile_count,
     };
     memcpy(admission->distinct_from, call->distinct_from, sizeof admission->distinct_from);
-    if (!call->compensates)
+    if (!call->compensates && !call->parent)
         return;
-    /* It names the operation that it undoes: nobody can mean another one, and what else is in doubt is no matter. */
+    /* It names the operation that it undoes, or is a step of: nobody can mean another one, and what else is in doubt is
+     * no matter. */
     admission->share_with_tenant = true;
     admission->on_mismatch = MISMATCH_CONFLICT;
     admission->hold_in_doubt = false;
@@ -305,6 +315,7 @@ enum err_code identity_derive(const struct call *call, const struct tool *tool, 
     op->repeat_of = call->repeat_of;
     op->compensates = call->compensates;
     op->playbook = call->playbook;
+    op->parent = call->parent;
     op->distinct_from = call->distinct_count ? call->distinct_from[0] : NULL;
     op->not_before_ms = call->not_before_ms;
     op->canonical_version = JSON_CANONICAL_VERSION;

@@ -15,8 +15,10 @@ struct call {
     const char *distinct_from[ADMISSION_DISTINCT_MAX];
     size_t distinct_count;
     const char *compensates, *playbook; /* the engine only: what it undoes, and how (design 10.1); both or none */
-    const char *override_reason;        /* why a semantic window is overridden on purpose; NULL = it is not */
-    int64_t not_before_ms;              /* 0 = at once */
+    const char *parent; /* the engine only: the operation that it is a step of, `step` being which (design 10.2), or,
+                           with `compensates`, in whose rollback it is run */
+    const char *override_reason; /* why a semantic window is overridden on purpose; NULL = it is not */
+    int64_t not_before_ms;       /* 0 = at once */
     /* The client gives each repetition by the model a new call id (MCP tool_use ids): the id joins the client's own
      * retries, the repeat rule (design 2.2.5) holds besides. */
     bool call_id_per_try;

@@ -79,7 +79,7 @@ struct operation *operation_copy(struct arena *arena, const struct operation *op
         &copy->workflow,    &copy->run,           &copy->step,        &copy->session,      &copy->call,
         &copy->trace,       &copy->repeat_of,     &copy->previous,    &copy->provider_key, &copy->owner,
         &copy->external_id, &copy->distinct_from, &copy->compensates, &copy->playbook,     &copy->compensation,
-        &copy->escalation,
+        &copy->escalation,  &copy->parent,
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         *texts[i] = arena_copy_text(arena, *texts[i]);
@@ -88,5 +88,6 @@ struct operation *operation_copy(struct arena *arena, const struct operation *op
     copy->result = arena_str(arena, copy->result);
     copy->error = arena_str(arena, copy->error);
     copy->approval = arena_str(arena, copy->approval);
+    copy->steps = arena_str(arena, copy->steps);
     return copy;
 }

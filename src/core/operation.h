@@ -51,6 +51,7 @@ struct operation {
     const char *compensates,
         *playbook;            /* operation that this one undoes, and by which playbook (design 10.1); or NULL */
     const char *escalation;   /* of a compensation: what the operator is told when it fails for good; or NULL */
+    const char *parent;       /* of a step, and of what undoes one in a rollback: the multi-step operation; or NULL */
     const char *provider_key; /* opaque, the same on every attempt */
     struct str arguments; /* effective arguments (JSON text as sent, volatile fields included); absent when dropped */
     int64_t created_ms, not_before_ms; /* not_before 0: at once */
@@ -82,6 +83,7 @@ struct operation {
     bool duplicate_seen;                 /* an incident duplicate_effect belongs to it */
     struct str approval;                 /* JSON text (core/approval.h); absent: none was asked for */
     const char *compensation;            /* operation that undoes, undid or was to undo this one; NULL = none yet */
+    struct str steps; /* of a parent: JSON text (core/steps.h), from admission on; absent with all else */
     int64_t ready_ms; /* when people and others had let it go: the total time counts from here; 0 = at once */
     /* set through LEDGER_MARK, never by a transition */
     bool delivered; /* a final answer reached a caller */
@@ -160,7 +162,8 @@ struct attempt {
     X(CAUSE_POLICY, "policy")             /* a guard said no at its turn */                                            \
     X(CAUSE_EVIDENCE, "evidence")         /* late finding, kept (design 3.4) */                                        \
     X(CAUSE_GAVE_UP, "gave_up")           /* automatic reconciliation ended without an answer */                       \
-    X(CAUSE_COMPENSATION, "compensation") /* another operation undoes it, or has ended (design 10.1) */
+    X(CAUSE_COMPENSATION, "compensation") /* another operation undoes it, or has ended (design 10.1) */                \
+    X(CAUSE_STEP, "step")                 /* a step began, ended, is undone (design 10.2) */
 
 enum cause {
 #define X(constant, text) constant,

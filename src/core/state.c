@@ -42,11 +42,14 @@ bool state_in_flight(enum state state)
 
 /* The table. Terminal states are write-once except success → compensating and the evidence rule below. */
 static const unsigned moves[STATE_COUNT] = {
-    [STATE_PLANNED] = TO(STATE_PENDING_DISPATCH) | TO(STATE_DISPATCHED) | TO(STATE_REJECTED),
-    [STATE_PENDING_DISPATCH] = TO(STATE_DISPATCHED) | TO(STATE_REJECTED),
+    /* planned and pending_dispatch → acknowledged → compensating or failed_permanent: only parents of steps, which send
+     * nothing themselves; step.c asserts it */
+    [STATE_PLANNED] = TO(STATE_PENDING_DISPATCH) | TO(STATE_DISPATCHED) | TO(STATE_REJECTED) | TO(STATE_ACKNOWLEDGED),
+    [STATE_PENDING_DISPATCH] = TO(STATE_DISPATCHED) | TO(STATE_REJECTED) | TO(STATE_ACKNOWLEDGED),
     [STATE_DISPATCHED] = TO(STATE_ACKNOWLEDGED) | TO(STATE_COMPLETED_SUCCESS) | TO(STATE_COMPLETED_NOOP) |
                          TO(STATE_FAILED_RETRYABLE) | TO(STATE_FAILED_PERMANENT) | TO(STATE_UNKNOWN_OUTCOME),
-    [STATE_ACKNOWLEDGED] = TO(STATE_COMPLETED_SUCCESS) | TO(STATE_COMPLETED_NOOP) | TO(STATE_UNKNOWN_OUTCOME),
+    [STATE_ACKNOWLEDGED] = TO(STATE_COMPLETED_SUCCESS) | TO(STATE_COMPLETED_NOOP) | TO(STATE_UNKNOWN_OUTCOME) |
+                           TO(STATE_FAILED_PERMANENT) | TO(STATE_COMPENSATING),
     /* rejected only while nothing ever left (not_sent attempts): step.c asserts it */
     [STATE_FAILED_RETRYABLE] = TO(STATE_DISPATCHED) | TO(STATE_FAILED_PERMANENT) | TO(STATE_REJECTED),
     [STATE_UNKNOWN_OUTCOME] = TO(STATE_DISPATCHED) | TO(STATE_ACKNOWLEDGED) | TO(STATE_COMPLETED_SUCCESS) |

@@ -75,7 +75,12 @@ bool state_may_move(enum state from, enum state to, bool evidence);
     X(REASON_BAD_REQUEST, "bad_request")                 /* the request could not be built from the arguments */       \
     X(REASON_LATE_LANDING, "late_landing")               /* closed as absent, landed later (incident) */               \
     X(REASON_DUPLICATE_EFFECT, "duplicate_effect")       /* more than one effect seen (incident) */                    \
-    X(REASON_COMPENSATION_FAILED, "compensation_failed") /* what was to undo it had no effect (incident) */
+    X(REASON_COMPENSATION_FAILED, "compensation_failed") /* what was to undo it had no effect (incident) */            \
+    X(REASON_RUNNING_STEPS, "running_steps")             /* multi-step: its steps run */                               \
+    X(REASON_STEP_FAILED, "step_failed")                 /* multi-step: a step failed and nothing stands */            \
+    X(REASON_ROLLING_BACK, "rolling_back")               /* multi-step: what was done is being undone */               \
+    X(REASON_ROLLED_BACK, "rolled_back")                 /* multi-step: what was done is undone, or left */            \
+    X(REASON_STEPS_CHANGED, "steps_changed")             /* the registry has another list of steps now */
 
 enum reason {
 #define X(constant, text) constant,

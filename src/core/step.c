@@ -1,7 +1,6 @@
-#include "core/step.h"
-
 #include "core/inbox.h"
 #include "core/playbook.h"
+#include "core/step_parts.h"
 
 #include <assert.h>
 
@@ -9,17 +8,9 @@
 #define TOOL_MISSING_RETAIN_MS (30LL * 86400000) /* of what ends meanwhile: as `retain` is by default */
 #define REPEAT_ON_ITS_WAY_MS   600000            /* a ledger may be slow for that long, or for the window */
 
-/* One step in the making. */
-struct ctx {
-    struct operation *op;
-    const struct tool *tool;
-    const struct step_input *in;
-    struct step_effects *fx;
-};
-
 /* ---- recording ---- */
 
-static void note(struct ctx *c, enum cause cause, enum state from, const char *text)
+void step_note(struct ctx *c, enum cause cause, enum state from, const char *text)
 {
     assert(c->fx->event_count < STEP_EVENTS_MAX);
     c->fx->events[c->fx->event_count++] = (struct event){
@@ -45,7 +36,7 @@ static const char *with_proposal(const struct ctx *c, const char *text)
                         text ? "; " : "", playbook->name, playbook->tool);
 }
 
-static void incident(struct ctx *c, enum incident_kind kind, const char *text)
+void step_incident(struct ctx *c, enum incident_kind kind, const char *text)
 {
     assert(c->fx->incident_count < STEP_INCIDENTS_MAX);
     c->fx->incidents[c->fx->incident_count].kind = kind;
@@ -64,15 +55,24 @@ static void check(const struct operation *op)
     assert(!(op->state == STATE_UNKNOWN_OUTCOME && op->unknown_since_ms == 0));
 }
 
+/* Whoever sends something itself comes to these only by way of what was sent. */
+static bool only_parents_move(enum state from, enum state to)
+{
+    bool unsent = from == STATE_PLANNED || from == STATE_PENDING_DISPATCH;
+    return (unsent && to == STATE_ACKNOWLEDGED) ||
+           (from == STATE_ACKNOWLEDGED && (to == STATE_FAILED_PERMANENT || to == STATE_COMPENSATING));
+}
+
 /* The one function that moves. */
-static void move(struct ctx *c, enum cause cause, enum state to, enum reason reason, const char *text)
+void step_move(struct ctx *c, enum cause cause, enum state to, enum reason reason, const char *text)
 {
     enum state from = c->op->state;
     bool evidence = cause == CAUSE_EVIDENCE || cause == CAUSE_LOOKUP || cause == CAUSE_OPERATOR;
     assert(from == to || state_may_move(from, to, evidence));
+    assert(step_is_parent(c->op) || !only_parents_move(from, to));
     c->op->state = to;
     c->op->reason = reason;
-    note(c, cause, from, text);
+    step_note(c, cause, from, text);
 }
 
 /* ---- helpers on time ---- */
@@ -111,7 +111,7 @@ static void take_lease(struct ctx *c)
     c->op->wake_at_ms = c->op->lease_until_ms;
 }
 
-static void wake_at(struct operation *op, int64_t at_ms)
+void step_wake_at(struct operation *op, int64_t at_ms)
 {
     release_lease(op);
     op->wake_at_ms = at_ms;
@@ -159,7 +159,7 @@ static void schedule_closed(struct ctx *c)
         watch = op->completed_ms + c->tool->reconcile.watch_ms[op->watch_next - 1];
     else
         op->watch_next = 0;
-    wake_at(op, min_time(watch, op->retain_until_ms));
+    step_wake_at(op, min_time(watch, op->retain_until_ms));
 }
 
 /* A repeat without a key finds its operation by the row alone (2.2.5): it stays for the window, and as much longer as a
@@ -173,7 +173,7 @@ static int64_t retain_ms(const struct tool *tool)
     return tool->retain_ms > repeats_ms ? tool->retain_ms : repeats_ms;
 }
 
-static void end(struct ctx *c, enum cause cause, enum state to, enum reason reason, const char *text)
+void step_end(struct ctx *c, enum cause cause, enum state to, enum reason reason, const char *text)
 {
     struct operation *op = c->op;
     op->completed_ms = c->in->now_ms;
@@ -182,7 +182,7 @@ static void end(struct ctx *c, enum cause cause, enum state to, enum reason reas
     op->may_have_applied = effect;
     op->unknown_since_ms = 0;
     op->absent_count = 0;
-    move(c, cause, to, reason, text);
+    step_move(c, cause, to, reason, text);
     schedule_closed(c);
 }
 
@@ -200,13 +200,13 @@ static void succeed(struct ctx *c, enum cause cause, enum reason reason, const c
 {
     take_result(c->op, &c->in->finding);
     c->op->error = STR_NONE;
-    end(c, cause, STATE_COMPLETED_SUCCESS, reason, text);
+    step_end(c, cause, STATE_COMPLETED_SUCCESS, reason, text);
 }
 
 /* Proven no effect, and not to be tried again. */
 static void fail(struct ctx *c, enum cause cause, enum reason reason, const char *text)
 {
-    end(c, cause, STATE_FAILED_PERMANENT, reason, text);
+    step_end(c, cause, STATE_FAILED_PERMANENT, reason, text);
 }
 
 /* Proven no effect: try again after delay_ms unless time is up. */
@@ -221,8 +221,8 @@ static void fail_retryable(struct ctx *c, enum cause cause, enum reason reason, 
     op->unknown_since_ms = 0;
     op->absent_count = 0;
     op->retries++;
-    move(c, cause, STATE_FAILED_RETRYABLE, reason, text);
-    wake_at(op, c->in->now_ms + delay_ms);
+    step_move(c, cause, STATE_FAILED_RETRYABLE, reason, text);
+    step_wake_at(op, c->in->now_ms + delay_ms);
 }
 
 /* ---- unknown outcome and its reconciliation (design 7) ---- */
@@ -289,8 +289,8 @@ static enum strategy next_strategy(const struct operation *op, const struct tool
 
 static void give_to_operator(struct ctx *c, enum cause cause, const char *text)
 {
-    move(c, cause, STATE_UNKNOWN_OUTCOME, REASON_NEEDS_OPERATOR, text);
-    wake_at(c->op, 0);
+    step_move(c, cause, STATE_UNKNOWN_OUTCOME, REASON_NEEDS_OPERATOR, text);
+    step_wake_at(c->op, 0);
 }
 
 static int64_t lookup_delay(const struct ctx *c)
@@ -316,7 +316,7 @@ static int64_t event_until(const struct tool *tool, int64_t since)
 static void wait_for_outcome(struct ctx *c)
 {
     int64_t now_ms = c->in->now_ms, look_ms = now_ms + lookup_delay(c), event_ms = event_until(c->tool, now_ms);
-    wake_at(c->op, look_ms > event_ms ? look_ms : event_ms);
+    step_wake_at(c->op, look_ms > event_ms ? look_ms : event_ms);
 }
 
 /* From when on settle counts (7.1). A request may have left, and with a whole answer the provider was done with it, up
@@ -348,9 +348,9 @@ static void become_unknown(struct ctx *c, enum cause cause, enum reason reason, 
     }
     op->absent_count = 0;
     sent_until(op, last_moment(c, reason));
-    move(c, cause, STATE_UNKNOWN_OUTCOME, reason, text);
+    step_move(c, cause, STATE_UNKNOWN_OUTCOME, reason, text);
     if (!c->tool) { /* a reload may bring it back, and with it the ways to find out */
-        wake_at(op, c->in->now_ms + TOOL_MISSING_MS);
+        step_wake_at(op, c->in->now_ms + TOOL_MISSING_MS);
         return;
     }
     int64_t delay = 0;
@@ -366,10 +366,10 @@ static void become_unknown(struct ctx *c, enum cause cause, enum reason reason, 
     case STRATEGY_MANUAL:
         op->reason = REASON_NEEDS_OPERATOR;
         c->fx->events[c->fx->event_count - 1].reason = reason; /* the event keeps what happened */
-        wake_at(op, 0);
+        step_wake_at(op, 0);
         return;
     }
-    wake_at(op, c->in->now_ms + delay);
+    step_wake_at(op, c->in->now_ms + delay);
 }
 
 /* ---- answers of call attempts (design 6) ---- */
@@ -444,8 +444,9 @@ static void success_after_doubt(struct ctx *c)
     take_result(op, &c->in->finding);
     op->error = STR_NONE;
     op->retries = 0;
-    move(c, CAUSE_ANSWER, STATE_ACKNOWLEDGED, REASON_VERIFYING, "success after a re-send: counting effects by look-up");
-    wake_at(op, c->in->now_ms);
+    step_move(c, CAUSE_ANSWER, STATE_ACKNOWLEDGED, REASON_VERIFYING,
+              "success after a re-send: counting effects by look-up");
+    step_wake_at(op, c->in->now_ms);
 }
 
 static void call_answer(struct ctx *c)
@@ -468,13 +469,13 @@ static void call_answer(struct ctx *c)
     case OUTCOME_NOOP:
         take_result(op, finding);
         op->error = STR_NONE;
-        end(c, CAUSE_ANSWER, STATE_COMPLETED_NOOP, REASON_NONE, finding->detail);
+        step_end(c, CAUSE_ANSWER, STATE_COMPLETED_NOOP, REASON_NONE, finding->detail);
         break;
     case OUTCOME_ACCEPTED: /* the id is kept at once (case S81) */
         take_result(op, finding);
         op->retries = 0;
         sent_until(op, c->in->now_ms); /* as in become_unknown(): settle and give_up count from here */
-        move(c, CAUSE_ANSWER, STATE_ACKNOWLEDGED, REASON_ACCEPTED, finding->detail);
+        step_move(c, CAUSE_ANSWER, STATE_ACKNOWLEDGED, REASON_ACCEPTED, finding->detail);
         wait_for_outcome(c);
         break;
     case OUTCOME_NOT_SENT: not_sent(c, doubt); break;
@@ -486,7 +487,7 @@ static void call_answer(struct ctx *c)
             fail(c, CAUSE_ANSWER, reason, finding->detail);
         break;
     case OUTCOME_WRONG_OBJECT:
-        incident(c, INCIDENT_WRONG_OBJECT, finding->detail);
+        step_incident(c, INCIDENT_WRONG_OBJECT, finding->detail);
         become_unknown(c, CAUSE_ANSWER, reason, finding->detail);
         break;
     case OUTCOME_KEY_IN_USE:
@@ -513,13 +514,13 @@ static void look_again(struct ctx *c, const char *text)
 {
     int64_t delay = lookup_delay(c);
     c->op->retries++;
-    note(c, CAUSE_LOOKUP, c->op->state, text);
-    wake_at(c->op, c->in->now_ms + delay);
+    step_note(c, CAUSE_LOOKUP, c->op->state, text);
+    step_wake_at(c->op, c->in->now_ms + delay);
 }
 
 static void several(struct ctx *c)
 {
-    incident(c, INCIDENT_DUPLICATE_EFFECT, c->in->finding.detail);
+    step_incident(c, INCIDENT_DUPLICATE_EFFECT, c->in->finding.detail);
     succeed(c, CAUSE_LOOKUP, REASON_DUPLICATE_EFFECT, c->in->finding.detail);
 }
 
@@ -565,7 +566,7 @@ static void lookup_while_unknown(struct ctx *c)
     case OUTCOME_SEVERAL: several(c); break;
     case OUTCOME_PENDING:
         take_result(op, finding);
-        move(c, CAUSE_LOOKUP, STATE_ACKNOWLEDGED, REASON_ACCEPTED, finding->detail);
+        step_move(c, CAUSE_LOOKUP, STATE_ACKNOWLEDGED, REASON_ACCEPTED, finding->detail);
         wait_for_outcome(c);
         break;
     case OUTCOME_FAILED_THERE: /* something exists and ended badly: a person must judge (case S81) */
@@ -573,7 +574,7 @@ static void lookup_while_unknown(struct ctx *c)
         give_to_operator(c, CAUSE_LOOKUP, finding->detail);
         break;
     case OUTCOME_WRONG_OBJECT:
-        incident(c, INCIDENT_WRONG_OBJECT, finding->detail);
+        step_incident(c, INCIDENT_WRONG_OBJECT, finding->detail);
         give_to_operator(c, CAUSE_LOOKUP, finding->detail);
         break;
     case OUTCOME_ABSENT: absent_while_unknown(c); break;
@@ -594,7 +595,7 @@ static void lookup_while_acknowledged(struct ctx *c)
     case OUTCOME_FAILED_THERE:
     case OUTCOME_WRONG_OBJECT:
         if (finding->outcome == OUTCOME_WRONG_OBJECT)
-            incident(c, INCIDENT_WRONG_OBJECT, finding->detail);
+            step_incident(c, INCIDENT_WRONG_OBJECT, finding->detail);
         op->may_have_applied = true;
         if (op->unknown_since_ms == 0)
             op->unknown_since_ms = c->in->now_ms;
@@ -614,7 +615,7 @@ static void lookup_while_acknowledged(struct ctx *c)
 static void next_watch(struct ctx *c, const char *text)
 {
     c->op->watch_next++;
-    note(c, CAUSE_LOOKUP, c->op->state, text);
+    step_note(c, CAUSE_LOOKUP, c->op->state, text);
     schedule_closed(c);
 }
 
@@ -626,9 +627,9 @@ static void lookup_while_closed(struct ctx *c)
     bool said_no_effect = op->state == STATE_FAILED_PERMANENT || op->state == STATE_REJECTED;
     bool seen = finding->outcome == OUTCOME_FOUND || finding->outcome == OUTCOME_SEVERAL;
     if (finding->outcome == OUTCOME_SEVERAL && !op->duplicate_seen)
-        incident(c, INCIDENT_DUPLICATE_EFFECT, finding->detail);
+        step_incident(c, INCIDENT_DUPLICATE_EFFECT, finding->detail);
     if (seen && said_no_effect) {
-        incident(c, INCIDENT_LATE_LANDING, "closed as absent, the effect showed up at the provider later");
+        step_incident(c, INCIDENT_LATE_LANDING, "closed as absent, the effect showed up at the provider later");
         op->watch_next++;
         succeed(c, CAUSE_EVIDENCE, REASON_LATE_LANDING, finding->detail);
         return;
@@ -650,7 +651,9 @@ static void lookup_answer(struct ctx *c)
     case STATE_PENDING_DISPATCH:
     case STATE_DISPATCHED:
     case STATE_FAILED_RETRYABLE:
-    case STATE_COMPENSATING: note(c, CAUSE_LOOKUP, c->op->state, "a look-up answered that nobody waits for"); break;
+    case STATE_COMPENSATING:
+        step_note(c, CAUSE_LOOKUP, c->op->state, "a look-up answered that nobody waits for");
+        break;
     }
 }
 
@@ -669,14 +672,14 @@ static void await_entity(struct ctx *c)
     struct operation *op = c->op;
     assert(op->state == STATE_PLANNED && c->tool);
     if (time_is_up(c)) {
-        end(c, CAUSE_TIMER, STATE_REJECTED, REASON_EXPIRED,
-            "what it works on was not free within the tool's total time");
+        step_end(c, CAUSE_TIMER, STATE_REJECTED, REASON_EXPIRED,
+                 "what it works on was not free within the tool's total time");
         return;
     }
     if (op->reason != REASON_AWAITING_ENTITY)
-        move(c, CAUSE_HELD, STATE_PLANNED, REASON_AWAITING_ENTITY, NULL);
+        step_move(c, CAUSE_HELD, STATE_PLANNED, REASON_AWAITING_ENTITY, NULL);
     c->fx->changed = true;
-    wake_at(op, step_total_end(op, c->tool));
+    step_wake_at(op, step_total_end(op, c->tool));
 }
 
 static void dispatch(struct ctx *c)
@@ -690,7 +693,7 @@ static void dispatch(struct ctx *c)
     if (op->first_sent_ms == 0)
         op->first_sent_ms = c->in->now_ms;
     sent_until(op, c->in->now_ms);
-    move(c, CAUSE_DISPATCH, STATE_DISPATCHED, REASON_NONE, NULL);
+    step_move(c, CAUSE_DISPATCH, STATE_DISPATCHED, REASON_NONE, NULL);
     c->fx->events[c->fx->event_count - 1].attempt = op->tries;
     take_lease(c);
 }
@@ -702,11 +705,11 @@ static void hold(struct ctx *c)
     assert(approval_complete(op));
     leave_queue(c);
     if (op->state == STATE_PLANNED)
-        move(c, CAUSE_HELD, STATE_PENDING_DISPATCH, c->in->hold_reason, NULL);
+        step_move(c, CAUSE_HELD, STATE_PENDING_DISPATCH, c->in->hold_reason, NULL);
     else if (waits_for_first && op->reason != c->in->hold_reason)
-        move(c, CAUSE_HELD, op->state, c->in->hold_reason, NULL);
+        step_move(c, CAUSE_HELD, op->state, c->in->hold_reason, NULL);
     c->fx->changed = true;
-    wake_at(op, c->in->hold_until_ms);
+    step_wake_at(op, c->in->hold_until_ms);
 }
 
 /* No event: the lease's end tells of it. */
@@ -734,11 +737,11 @@ static void wake_unknown(struct ctx *c)
     case STRATEGY_RESEND: c->fx->action = ACTION_SEND; break;
     case STRATEGY_LOOKUP: c->fx->action = ACTION_LOOKUP; break;
     case STRATEGY_WEBHOOK:
-        wake_at(c->op, c->op->unknown_since_ms + c->tool->reconcile.webhook_ms), c->fx->changed = true;
+        step_wake_at(c->op, c->op->unknown_since_ms + c->tool->reconcile.webhook_ms), c->fx->changed = true;
         break;
     case STRATEGY_MANUAL:
         if (c->op->reason == REASON_NEEDS_OPERATOR)
-            wake_at(c->op, 0), c->fx->changed = true;
+            step_wake_at(c->op, 0), c->fx->changed = true;
         else
             give_to_operator(c, CAUSE_GAVE_UP, "no automatic way to find out is left");
         break;
@@ -751,7 +754,7 @@ static void wake_acknowledged(struct ctx *c)
     int64_t since = op->unknown_since_ms ? op->unknown_since_ms : op->last_sent_ms;
     int64_t event_ms = event_until(c->tool, since);
     if (op->reason != REASON_VERIFYING && c->in->now_ms < event_ms) {
-        wake_at(op, event_ms), c->fx->changed = true;
+        step_wake_at(op, event_ms), c->fx->changed = true;
         return;
     }
     if (op->reason == REASON_VERIFYING || c->in->now_ms - since < c->tool->reconcile.give_up_ms) {
@@ -776,8 +779,8 @@ static void owner_gone(struct ctx *c)
 static void approval_expired(struct ctx *c)
 {
     bool decided_late = c->in->kind == STEP_APPROVAL; /* and then over a lease, as people's steps go */
-    end(c, decided_late ? CAUSE_APPROVAL : CAUSE_TIMER, STATE_REJECTED, REASON_EXPIRED,
-        "nobody has decided in time: the same call, made again, asks for approval anew");
+    step_end(c, decided_late ? CAUSE_APPROVAL : CAUSE_TIMER, STATE_REJECTED, REASON_EXPIRED,
+             "nobody has decided in time: the same call, made again, asks for approval anew");
 }
 
 /* Whether what people were asked about is no longer what would be done. */
@@ -791,9 +794,9 @@ static void ask_anew(struct ctx *c)
     struct operation *op = c->op;
     assert(c->in->arena);
     op->approval = approval_request(c->in->arena, &c->tool->approval, c->in->now_ms);
-    move(c, CAUSE_APPROVAL, STATE_PLANNED, REASON_AWAITING_APPROVAL,
-         "the tool's approval policy or its request has changed: approval is asked for anew");
-    wake_at(op, approval_open_until(op));
+    step_move(c, CAUSE_APPROVAL, STATE_PLANNED, REASON_AWAITING_APPROVAL,
+              "the tool's approval policy or its request has changed: approval is asked for anew");
+    step_wake_at(op, approval_open_until(op));
 }
 
 /* Still waits for people? True: this is dealt with. Judged by the record, whatever the reason says. */
@@ -808,8 +811,8 @@ static bool wait_for_approval(struct ctx *c)
         return true;
     }
     if (op->reason != REASON_AWAITING_APPROVAL)
-        move(c, CAUSE_HELD, STATE_PLANNED, REASON_AWAITING_APPROVAL, NULL);
-    wake_at(op, until_ms);
+        step_move(c, CAUSE_HELD, STATE_PLANNED, REASON_AWAITING_APPROVAL, NULL);
+    step_wake_at(op, until_ms);
     c->fx->changed = true;
     return true;
 }
@@ -833,7 +836,7 @@ static void wake_planned(struct ctx *c)
     if (wait_for_approval(c))
         return;
     if (op->not_before_ms > c->in->now_ms)
-        wake_at(op, op->not_before_ms), c->fx->changed = true;
+        step_wake_at(op, op->not_before_ms), c->fx->changed = true;
     else if (approval_is_void(c))
         ask_anew(c);
     else
@@ -846,7 +849,7 @@ static void want_send(struct ctx *c)
     if (c->tool->guard_lease_ms == 0)
         c->fx->action = ACTION_SEND;
     else if (c->op->wake_at_ms != step_total_end(c->op, c->tool) || c->op->owner)
-        wake_at(c->op, step_total_end(c->op, c->tool)), c->fx->changed = true;
+        step_wake_at(c->op, step_total_end(c->op, c->tool)), c->fx->changed = true;
 }
 
 static void wake(struct ctx *c)
@@ -856,12 +859,17 @@ static void wake(struct ctx *c)
     case STATE_PLANNED: wake_planned(c); break;
     case STATE_PENDING_DISPATCH:
         if (time_is_up(c))
-            end(c, CAUSE_TIMER, STATE_REJECTED, REASON_EXPIRED, "not sent within the tool's total time");
+            step_end(c, CAUSE_TIMER, STATE_REJECTED, REASON_EXPIRED, "not sent within the tool's total time");
         else
             want_send(c);
         break;
     case STATE_DISPATCHED: /* the lease ended */ owner_gone(c); break;
-    case STATE_ACKNOWLEDGED: wake_acknowledged(c); break;
+    case STATE_ACKNOWLEDGED:
+        if (step_is_parent(op))
+            step_wake_parent(c);
+        else
+            wake_acknowledged(c);
+        break;
     case STATE_FAILED_RETRYABLE:
         if (time_is_up(c) && op->reason != REASON_OPERATOR)
             fail(c, CAUSE_TIMER, REASON_TIME_EXHAUSTED, "not done within the tool's total time");
@@ -881,7 +889,10 @@ static void wake(struct ctx *c)
         else
             schedule_closed(c), c->fx->changed = true;
         break;
-    case STATE_COMPENSATING: break;
+    case STATE_COMPENSATING:
+        if (step_is_parent(op))
+            step_wake_parent(c);
+        break;
     }
 }
 
@@ -900,12 +911,16 @@ static void wake_without_tool(struct ctx *c)
         owner_gone(c);
         return;
     }
+    if (step_is_parent(op) && (op->state == STATE_ACKNOWLEDGED || op->state == STATE_COMPENSATING)) {
+        step_wake_parent(c); /* what is to be undone is known without it */
+        return;
+    }
     if (op->state == STATE_PLANNED && wait_for_approval(c))
         return;
     if (op->reason != REASON_TOOL_MISSING)
-        move(c, CAUSE_HELD, op->state, REASON_TOOL_MISSING, "the registry has no such tool");
+        step_move(c, CAUSE_HELD, op->state, REASON_TOOL_MISSING, "the registry has no such tool");
     c->fx->changed = true;
-    wake_at(op, c->in->now_ms + TOOL_MISSING_MS);
+    step_wake_at(op, c->in->now_ms + TOOL_MISSING_MS);
 }
 
 /* ---- people ---- */
@@ -914,6 +929,8 @@ static enum err_code resolve(struct ctx *c, struct err *err)
 {
     struct operation *op = c->op;
     bool open_doubt = op->state == STATE_UNKNOWN_OUTCOME || op->state == STATE_ACKNOWLEDGED;
+    if (step_is_parent(op))
+        return step_resolve_parent(c, err);
     if (c->in->happened) {
         bool said_no_effect =
             op->state == STATE_FAILED_PERMANENT || op->state == STATE_FAILED_RETRYABLE || op->state == STATE_REJECTED;
@@ -921,7 +938,7 @@ static enum err_code resolve(struct ctx *c, struct err *err)
             return err_set(err, ERR_CONFLICT, "the operation is %s: there is nothing to resolve",
                            state_name(op->state));
         if (said_no_effect)
-            incident(c, INCIDENT_LATE_LANDING, c->in->note);
+            step_incident(c, INCIDENT_LATE_LANDING, c->in->note);
         succeed(c, CAUSE_OPERATOR, said_no_effect ? REASON_LATE_LANDING : REASON_OPERATOR, c->in->note);
         return ERR_NONE;
     }
@@ -934,14 +951,14 @@ static enum err_code resolve(struct ctx *c, struct err *err)
     if (op->state == STATE_ACKNOWLEDGED) { /* the table leads through unknown_outcome */
         if (op->unknown_since_ms == 0)
             op->unknown_since_ms = c->in->now_ms;
-        move(c, CAUSE_OPERATOR, STATE_UNKNOWN_OUTCOME, REASON_OPERATOR, c->in->note);
+        step_move(c, CAUSE_OPERATOR, STATE_UNKNOWN_OUTCOME, REASON_OPERATOR, c->in->note);
     }
     op->unknown_since_ms = 0;
     if (c->in->allow_retry && c->tool) {
         op->retries = 0;
         op->absent_count = 0;
-        move(c, CAUSE_OPERATOR, STATE_FAILED_RETRYABLE, REASON_OPERATOR, c->in->note);
-        wake_at(op, c->in->now_ms);
+        step_move(c, CAUSE_OPERATOR, STATE_FAILED_RETRYABLE, REASON_OPERATOR, c->in->note);
+        step_wake_at(op, c->in->now_ms);
     } else {
         fail(c, CAUSE_OPERATOR, REASON_OPERATOR, c->in->note);
     }
@@ -951,6 +968,8 @@ static enum err_code resolve(struct ctx *c, struct err *err)
 static enum err_code retry(struct ctx *c, struct err *err)
 {
     struct operation *op = c->op;
+    if (step_is_parent(op) && op->state != STATE_PENDING_DISPATCH)
+        return step_retry_parent(c, err);
     switch (op->state) {
     case STATE_PENDING_DISPATCH:
     case STATE_FAILED_RETRYABLE:
@@ -972,20 +991,24 @@ static enum err_code retry(struct ctx *c, struct err *err)
     }
     op->retries = 0;
     enum reason reason = op->reason == REASON_VERIFYING || op->reason == REASON_ACCEPTED ? op->reason : REASON_OPERATOR;
-    move(c, CAUSE_OPERATOR, op->state, reason, c->in->note);
-    wake_at(op, c->in->now_ms);
+    step_move(c, CAUSE_OPERATOR, op->state, reason, c->in->note);
+    step_wake_at(op, c->in->now_ms);
     return ERR_NONE;
 }
 
 static enum err_code cancel(struct ctx *c, struct err *err)
 {
     struct operation *op = c->op;
+    if (step_is_parent(op) && (op->state == STATE_ACKNOWLEDGED || op->state == STATE_COMPENSATING))
+        return step_cancel_parent(c, err);
     switch (op->state) {
     case STATE_PLANNED:
-    case STATE_PENDING_DISPATCH: end(c, CAUSE_CANCEL, STATE_REJECTED, REASON_CANCELLED, c->in->note); return ERR_NONE;
+    case STATE_PENDING_DISPATCH:
+        step_end(c, CAUSE_CANCEL, STATE_REJECTED, REASON_CANCELLED, c->in->note);
+        return ERR_NONE;
     case STATE_FAILED_RETRYABLE:
-        end(c, CAUSE_CANCEL, op->attempts == 0 ? STATE_REJECTED : STATE_FAILED_PERMANENT, REASON_CANCELLED,
-            c->in->note);
+        step_end(c, CAUSE_CANCEL, op->attempts == 0 ? STATE_REJECTED : STATE_FAILED_PERMANENT, REASON_CANCELLED,
+                 c->in->note);
         return ERR_NONE;
     case STATE_DISPATCHED:
     case STATE_ACKNOWLEDGED:
@@ -1002,12 +1025,18 @@ static enum err_code cancel(struct ctx *c, struct err *err)
     return err_set(err, ERR_CONFLICT, "the operation is %s already", state_name(op->state));
 }
 
+static const char *by_link(const struct ctx *c)
+{
+    return c->in->link_by ? arena_printf(c->in->arena, ", by a link that %s made", c->in->link_by) : "";
+}
+
 static const char *decision_text(const struct ctx *c, unsigned given, unsigned needed)
 {
     const char *why = c->in->note && c->in->note[0] ? c->in->note : NULL;
     if (!c->in->approve)
-        return arena_printf(c->in->arena, "denied%s%s", why ? ": " : "", why ? why : "");
-    return arena_printf(c->in->arena, "approved, %u of %u%s%s", given, needed, why ? ": " : "", why ? why : "");
+        return arena_printf(c->in->arena, "denied%s%s%s", by_link(c), why ? ": " : "", why ? why : "");
+    return arena_printf(c->in->arena, "approved, %u of %u%s%s%s", given, needed, by_link(c), why ? ": " : "",
+                        why ? why : "");
 }
 
 static void count_decision(struct ctx *c, struct approval *approval)
@@ -1020,20 +1049,21 @@ static void count_decision(struct ctx *c, struct approval *approval)
         .approve = c->in->approve,
         .note = c->in->note,
         .via = c->in->via,
+        .link_by = c->in->link_by,
     };
     unsigned given = approval_given(approval);
     const char *text = decision_text(c, given, approval->needed);
     op->approval = approval_write(c->in->arena, approval);
     if (!c->in->approve) {
-        end(c, CAUSE_APPROVAL, STATE_REJECTED, REASON_DENIED, text);
+        step_end(c, CAUSE_APPROVAL, STATE_REJECTED, REASON_DENIED, text);
     } else if (given < approval->needed) {
-        move(c, CAUSE_APPROVAL, STATE_PLANNED, REASON_AWAITING_APPROVAL, text);
-        wake_at(op, approval->expires_ms);
+        step_move(c, CAUSE_APPROVAL, STATE_PLANNED, REASON_AWAITING_APPROVAL, text);
+        step_wake_at(op, approval->expires_ms);
     } else { /* its turn comes with the next wake */
         bool later = op->not_before_ms > c->in->now_ms;
         op->ready_ms = c->in->now_ms;
-        move(c, CAUSE_APPROVAL, STATE_PLANNED, later ? REASON_SCHEDULED : REASON_NONE, text);
-        wake_at(op, later ? op->not_before_ms : c->in->now_ms);
+        step_move(c, CAUSE_APPROVAL, STATE_PLANNED, later ? REASON_SCHEDULED : REASON_NONE, text);
+        step_wake_at(op, later ? op->not_before_ms : c->in->now_ms);
     }
 }
 
@@ -1068,6 +1098,21 @@ static enum err_code decision(struct ctx *c, struct err *err)
     return ERR_NONE;
 }
 
+/* Whoever made links by which another person decides stands in the record. */
+static enum err_code link_made(struct ctx *c, struct err *err)
+{
+    struct operation *op = c->op;
+    assert(c->in->arena && c->in->actor && c->in->approver);
+    int64_t until_ms = op->state == STATE_PLANNED ? approval_open_until(op) : 0;
+    if (until_ms <= c->in->now_ms)
+        return err_set(err, ERR_CONFLICT, "the operation waits for nobody's approval");
+    if (text_equal(c->in->approver, op->principal))
+        return err_set(err, ERR_DENIED, "who calls a tool does not decide on it: %s called it", op->principal);
+    step_note(c, CAUSE_APPROVAL, STATE_PLANNED, arena_printf(c->in->arena, "made links for %s", c->in->approver));
+    step_wake_at(op, until_ms);
+    return ERR_NONE;
+}
+
 /* ---- compensation (design 10.1): the operation that is undone ---- */
 
 static enum err_code compensate(struct ctx *c, struct err *err)
@@ -1081,8 +1126,8 @@ static enum err_code compensate(struct ctx *c, struct err *err)
                        state_name(op->state));
     op->completed_ms = 0;
     op->compensation = c->in->compensation;
-    move(c, CAUSE_COMPENSATION, STATE_COMPENSATING, REASON_NONE, c->in->note);
-    wake_at(op, 0); /* the end of the compensation moves it on, in the same transaction */
+    step_move(c, CAUSE_COMPENSATION, STATE_COMPENSATING, REASON_NONE, c->in->note);
+    step_wake_at(op, 0); /* the end of the compensation moves it on, in the same transaction */
     return ERR_NONE;
 }
 
@@ -1092,8 +1137,8 @@ static void close_again(struct ctx *c, enum state to, enum reason reason, const 
     op->completed_ms = c->in->now_ms;
     if (op->retain_until_ms < c->in->retain_until_ms)
         op->retain_until_ms = c->in->retain_until_ms;
-    move(c, CAUSE_COMPENSATION, to, reason, text);
-    wake_at(op, op->watch_next > 0 ? c->in->now_ms : op->retain_until_ms);
+    step_move(c, CAUSE_COMPENSATION, to, reason, text);
+    step_wake_at(op, op->watch_next > 0 ? c->in->now_ms : op->retain_until_ms);
 }
 
 static void compensated(struct ctx *c)
@@ -1109,7 +1154,7 @@ static void not_compensated(struct ctx *c)
     bool by_people = c->in->ended_reason == REASON_DENIED || c->in->ended_reason == REASON_CANCELLED;
     close_again(c, STATE_COMPLETED_SUCCESS, REASON_COMPENSATION_FAILED, c->in->compensation);
     if (!by_people)
-        incident(c, INCIDENT_COMPENSATION_FAILED, c->in->note);
+        step_incident(c, INCIDENT_COMPENSATION_FAILED, c->in->note);
 }
 
 /* A compensation that was closed as without effect may turn out to have happened (3.4), also while a later version of
@@ -1130,14 +1175,14 @@ static void compensation_ended(struct ctx *c)
         if (!effect)
             break;
         op->completed_ms = 0;
-        move(c, CAUSE_COMPENSATION, STATE_COMPENSATING, REASON_NONE, c->in->compensation);
+        step_move(c, CAUSE_COMPENSATION, STATE_COMPENSATING, REASON_NONE, c->in->compensation);
         compensated(c);
         break;
     case STATE_COMPENSATED:
         if (!effect || latest)
             break;
-        incident(c, INCIDENT_DUPLICATE_EFFECT, "it was undone more than once");
-        note(c, CAUSE_COMPENSATION, op->state, c->in->compensation);
+        step_incident(c, INCIDENT_DUPLICATE_EFFECT, "it was undone more than once");
+        step_note(c, CAUSE_COMPENSATION, op->state, c->in->compensation);
         break;
     case STATE_PLANNED:
     case STATE_PENDING_DISPATCH:
@@ -1178,15 +1223,15 @@ static void evidence(struct ctx *c)
     bool effect =
         finding->outcome == OUTCOME_SUCCESS || finding->outcome == OUTCOME_FOUND || finding->outcome == OUTCOME_SEVERAL;
     if (finding->outcome == OUTCOME_SEVERAL && !op->duplicate_seen)
-        incident(c, INCIDENT_DUPLICATE_EFFECT, finding->detail);
+        step_incident(c, INCIDENT_DUPLICATE_EFFECT, finding->detail);
     if (finding->outcome == OUTCOME_WRONG_OBJECT) /* told late, it is no less strange (5.4) */
-        incident(c, INCIDENT_WRONG_OBJECT, finding->detail);
+        step_incident(c, INCIDENT_WRONG_OBJECT, finding->detail);
     if (!effect && executor_takes_back(c))
         return;
     if (!effect) {
         if (finding->outcome != OUTCOME_ABSENT)
             op->absent_count = 0; /* absent answers before and after this one are not consecutive (7.1) */
-        note(c, CAUSE_EVIDENCE, op->state, finding->detail ? finding->detail : outcome_name(finding->outcome));
+        step_note(c, CAUSE_EVIDENCE, op->state, finding->detail ? finding->detail : outcome_name(finding->outcome));
         return;
     }
     switch (op->state) {
@@ -1200,22 +1245,23 @@ static void evidence(struct ctx *c)
     case STATE_FAILED_RETRYABLE:
     case STATE_FAILED_PERMANENT:
     case STATE_REJECTED:
-        incident(c, INCIDENT_LATE_LANDING, "an answer that proves the effect arrived after the operation was closed");
+        step_incident(c, INCIDENT_LATE_LANDING,
+                      "an answer that proves the effect arrived after the operation was closed");
         succeed(c, CAUSE_EVIDENCE, REASON_LATE_LANDING, finding->detail);
         break;
     case STATE_COMPLETED_SUCCESS:
         if (op->external_id && finding->external_id && !text_equal(op->external_id, finding->external_id))
-            incident(c, INCIDENT_DUPLICATE_EFFECT, "a late answer names another external id");
+            step_incident(c, INCIDENT_DUPLICATE_EFFECT, "a late answer names another external id");
         else if (c->tool && c->tool->guard_lease_ms > 0 && op->attempts > 1)
-            incident(c, INCIDENT_DUPLICATE_EFFECT, "two executors say that they performed it");
-        note(c, CAUSE_EVIDENCE, op->state, finding->external_id ? finding->external_id : finding->detail);
+            step_incident(c, INCIDENT_DUPLICATE_EFFECT, "two executors say that they performed it");
+        step_note(c, CAUSE_EVIDENCE, op->state, finding->external_id ? finding->external_id : finding->detail);
         break;
     case STATE_PLANNED:
     case STATE_PENDING_DISPATCH:
     case STATE_COMPLETED_NOOP:
     case STATE_COMPENSATING:
     case STATE_COMPENSATED:
-        note(c, CAUSE_EVIDENCE, op->state, finding->external_id ? finding->external_id : finding->detail);
+        step_note(c, CAUSE_EVIDENCE, op->state, finding->external_id ? finding->external_id : finding->detail);
         break;
     }
 }
@@ -1238,7 +1284,7 @@ bool step_waits_for_answer(const struct operation *op)
 
 static void keep_event(struct ctx *c)
 {
-    note(c, CAUSE_EVIDENCE, c->op->state, c->in->finding.detail);
+    step_note(c, CAUSE_EVIDENCE, c->op->state, c->in->finding.detail);
 }
 
 /* After what is known of a closed operation: than its last event, or, when an answer closed it, than that answer. */
@@ -1251,8 +1297,8 @@ static bool event_is_later(const struct ctx *c)
 /* Nothing has left as far as this ledger knows (it may be an old backup's): what has happened must not be sent. */
 static void success_before_dispatch(struct ctx *c)
 {
-    incident(c, INCIDENT_CONTRADICTION, "the provider tells of an effect that was not asked for yet");
-    end(c, CAUSE_EVIDENCE, STATE_REJECTED, REASON_LATE_LANDING, "not sent: it has happened");
+    step_incident(c, INCIDENT_CONTRADICTION, "the provider tells of an effect that was not asked for yet");
+    step_end(c, CAUSE_EVIDENCE, STATE_REJECTED, REASON_LATE_LANDING, "not sent: it has happened");
     succeed(c, CAUSE_EVIDENCE, REASON_LATE_LANDING, c->in->finding.detail);
 }
 
@@ -1276,12 +1322,12 @@ static void inbound_success(struct ctx *c)
     case STATE_FAILED_RETRYABLE:
     case STATE_FAILED_PERMANENT:
     case STATE_REJECTED:
-        incident(c, INCIDENT_LATE_LANDING, "the provider told of the effect after the operation was closed");
+        step_incident(c, INCIDENT_LATE_LANDING, "the provider told of the effect after the operation was closed");
         succeed(c, CAUSE_EVIDENCE, REASON_LATE_LANDING, finding->detail);
         break;
     case STATE_COMPLETED_SUCCESS:
         if (op->external_id && finding->external_id && !text_equal(op->external_id, finding->external_id))
-            incident(c, INCIDENT_DUPLICATE_EFFECT, "an event of the provider names another external id");
+            step_incident(c, INCIDENT_DUPLICATE_EFFECT, "an event of the provider names another external id");
         keep_event(c);
         break;
     case STATE_DISPATCHED:
@@ -1307,7 +1353,7 @@ static void become_doubtful(struct operation *op, int64_t now_ms)
 static void contradiction(struct ctx *c)
 {
     if (event_is_later(c))
-        incident(c, INCIDENT_CONTRADICTION, "the provider told of a failure after the success");
+        step_incident(c, INCIDENT_CONTRADICTION, "the provider told of a failure after the success");
     keep_event(c);
 }
 
@@ -1326,7 +1372,7 @@ static void inbound_no_effect(struct ctx *c)
     }
     if (op->state == STATE_ACKNOWLEDGED) { /* the table leads through unknown_outcome */
         become_doubtful(op, c->in->now_ms);
-        move(c, CAUSE_EVIDENCE, STATE_UNKNOWN_OUTCOME, REASON_ACCEPTED, NULL);
+        step_move(c, CAUSE_EVIDENCE, STATE_UNKNOWN_OUTCOME, REASON_ACCEPTED, NULL);
     }
     take_result(op, &c->in->finding);
     if (c->in->finding.error.p)
@@ -1365,7 +1411,7 @@ static void inbound_pending(struct ctx *c)
     }
     take_result(op, &c->in->finding);
     op->retries = 0;
-    move(c, CAUSE_EVIDENCE, STATE_ACKNOWLEDGED, REASON_ACCEPTED, c->in->finding.detail);
+    step_move(c, CAUSE_EVIDENCE, STATE_ACKNOWLEDGED, REASON_ACCEPTED, c->in->finding.detail);
     wait_for_outcome(c);
 }
 
@@ -1383,12 +1429,34 @@ static void inbound(struct ctx *c)
     }
 }
 
+static enum err_code finish(struct ctx *c)
+{
+    if (c->fx->changed) {
+        c->op->rev++;
+        c->op->updated_ms = c->in->now_ms;
+        check(c->op);
+    }
+    return ERR_NONE;
+}
+
+/* A parent has sent none: what names it all the same is only kept. */
+static bool tells_of_a_request(enum step_kind kind)
+{
+    return kind == STEP_ANSWER || kind == STEP_LOOKUP_ANSWER || kind == STEP_INBOUND || kind == STEP_EVIDENCE;
+}
+
 enum err_code step(struct operation *op, const struct tool *tool, const struct step_input *in,
                    struct step_effects *effects, struct err *err)
 {
-    struct ctx c = {op, tool, in, effects};
+    bool fits = tool && (tool->steps != NULL) == step_is_parent(op); /* a tool of another kind is not the one it was */
+    struct ctx c = {op, fits ? tool : NULL, in, effects};
     enum err_code code = ERR_NONE;
     *effects = (struct step_effects){.action = ACTION_NONE};
+    tool = c.tool;
+    if (step_is_parent(op) && tells_of_a_request(in->kind)) {
+        step_note(&c, CAUSE_EVIDENCE, op->state, in->finding.detail);
+        return finish(&c);
+    }
     switch (in->kind) {
     case STEP_DISPATCH: dispatch(&c); break;
     case STEP_HOLD: hold(&c); break;
@@ -1403,13 +1471,13 @@ enum err_code step(struct operation *op, const struct tool *tool, const struct s
             become_unknown(&c, CAUSE_ANSWER, REASON_TOOL_MISSING, in->finding.detail);
         break;
     case STEP_AWAIT_ENTITY: await_entity(&c); break;
-    case STEP_REFUSE: end(&c, CAUSE_POLICY, STATE_REJECTED, REASON_POLICY, in->note); break;
+    case STEP_REFUSE: step_end(&c, CAUSE_POLICY, STATE_REJECTED, REASON_POLICY, in->note); break;
     case STEP_LOOKUP_BEGIN: lookup_begin(&c); break;
     case STEP_LOOKUP_ANSWER:
         if (tool)
             lookup_answer(&c);
         else
-            note(&c, CAUSE_LOOKUP, op->state, "the registry no longer has the tool");
+            step_note(&c, CAUSE_LOOKUP, op->state, "the registry no longer has the tool");
         break;
     case STEP_WAKE:
         if (tool)
@@ -1423,15 +1491,20 @@ enum err_code step(struct operation *op, const struct tool *tool, const struct s
     case STEP_RETRY: code = retry(&c, err); break;
     case STEP_CANCEL: code = cancel(&c, err); break;
     case STEP_APPROVAL: code = decision(&c, err); break;
+    case STEP_LINK: code = link_made(&c, err); break;
     case STEP_COMPENSATE: code = compensate(&c, err); break;
     case STEP_COMPENSATION_ENDED: compensation_ended(&c); break;
     case STEP_INBOUND: inbound(&c); break;
     case STEP_EVIDENCE: evidence(&c); break;
+    case STEP_RUN_STEPS: leave_queue(&c), step_run_steps(&c); break;
+    case STEP_BEGIN_STEP: step_begin(&c); break;
+    case STEP_SKIP_STEP:
+    case STEP_FAIL_STEP: step_pass_over(&c); break;
+    case STEP_HOLD_STEP: step_hold_step(&c); break;
+    case STEP_UNDO_STEP: step_undo(&c); break;
+    case STEP_NOT_UNDONE: step_not_undone(&c); break;
+    case STEP_FINISH_STEPS: step_finish(&c); break;
+    case STEP_TOLD: step_told(&c); break;
     }
-    if (effects->changed) {
-        op->rev++;
-        op->updated_ms = in->now_ms;
-        check(op);
-    }
-    return code;
+    return code ? code : finish(&c);
 }

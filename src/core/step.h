@@ -30,11 +30,22 @@ enum step_kind {
     STEP_RESOLVE,       /* an operator states evidence */
     STEP_RETRY,         /* an operator wants it tried again now */
     STEP_CANCEL,
-    STEP_APPROVAL,   /* a person agrees or refuses (design 8); changes nothing where approval_stands() answers them */
+    STEP_APPROVAL, /* a person agrees or refuses (design 8); changes nothing where approval_stands() answers them */
+    STEP_LINK,     /* `actor` makes links by which `approver` may decide: a note in the life of what waits for people */
     STEP_COMPENSATE, /* `compensation` is admitted with this transition: it is to undo the operation (design 10.1) */
     STEP_COMPENSATION_ENDED, /* `compensation` has ended as `ended` says; called by the ledger, in that transaction */
     STEP_INBOUND,            /* the provider told of it on its own (design 11.1); not while step_waits_for_answer() */
-    STEP_EVIDENCE            /* an answer came in after somebody else moved the operation */
+    STEP_EVIDENCE,           /* an answer came in after somebody else moved the operation */
+    /* Of the parent of a multi-step tool's steps (design 10.2, core/steps.h); `at` says which step: */
+    STEP_RUN_STEPS,    /* planned or pending_dispatch, its turn has come */
+    STEP_BEGIN_STEP,   /* `child` is admitted with this transition: it performs the step */
+    STEP_SKIP_STEP,    /* its condition does not hold */
+    STEP_FAIL_STEP,    /* it can not be admitted, as `note` says: nothing was sent */
+    STEP_HOLD_STEP,    /* not now: again at hold_until_ms */
+    STEP_UNDO_STEP,    /* `compensation` is admitted with this transition: it is to undo the step */
+    STEP_NOT_UNDONE,   /* its playbook can not be run, as `note` says */
+    STEP_FINISH_STEPS, /* all are done: the result is in `finding` */
+    STEP_TOLD          /* `told`, a step's operation, has moved; called by the ledger, in that transaction */
 };
 
 /* What an attempt told. Texts are borrowed and end up in the operation. */
@@ -62,23 +73,33 @@ struct step_input {
     enum reason hold_reason;                 /* HOLD */
     int64_t hold_until_ms;
     struct arena *arena; /* for texts that the step makes: must live as long as the operation's */
-    /* RESOLVE, RETRY, CANCEL, APPROVAL */
+    /* RESOLVE, RETRY, CANCEL, APPROVAL, LINK */
     const char *actor, *note;
-    bool approve; /* APPROVAL: agrees, else refuses */
+    const char *approver; /* LINK: for whom */
+    const char *link_by;  /* APPROVAL by a link: who made it; NULL = none */
+    bool approve;         /* APPROVAL: agrees, else refuses */
     enum approval_via via;
     const char *compensation; /* COMPENSATE, COMPENSATION_ENDED: operation id */
     enum state ended;         /* COMPENSATION_ENDED … */
     enum reason ended_reason;
     int64_t retain_until_ms; /* … of the compensation: what it undoes is kept at least as long */
-    bool happened;           /* RESOLVE */
-    bool allow_retry;        /* RESOLVE with !happened: try again, else close */
+    size_t at;               /* BEGIN_STEP … NOT_UNDONE */
+    const char *child;       /* BEGIN_STEP: operation id */
+    const struct operation *told;
+    bool happened;    /* RESOLVE; of a parent with a stuck step: it is to stand, else it was undone by hand */
+    bool allow_retry; /* RESOLVE with !happened: try again, else close */
 };
 
 enum step_action {
     ACTION_NONE,   /* persist (if changed) and wait for wake_at */
     ACTION_SEND,   /* wants to be sent: answer with STEP_DISPATCH or STEP_HOLD */
     ACTION_LOOKUP, /* wants a look-up: answer with STEP_LOOKUP_BEGIN */
-    ACTION_EXPIRE  /* payload may be dropped: replace by the tombstone */
+    ACTION_EXPIRE, /* payload may be dropped: replace by the tombstone */
+    /* of parents; effects.at says which step */
+    ACTION_BEGIN_STEP,  /* answer with STEP_BEGIN_STEP, STEP_SKIP_STEP, STEP_FAIL_STEP or STEP_HOLD_STEP */
+    ACTION_CANCEL_STEP, /* cancel its operation if it can be; answer with STEP_HOLD_STEP */
+    ACTION_UNDO_STEP,   /* answer with STEP_UNDO_STEP, STEP_NOT_UNDONE or STEP_HOLD_STEP */
+    ACTION_FINISH_STEPS /* answer with STEP_FINISH_STEPS */
 };
 
 #define STEP_EVENTS_MAX    3
@@ -94,6 +115,7 @@ struct step_effects {
     } incidents[STEP_INCIDENTS_MAX];
     size_t incident_count;
     enum step_action action;
+    size_t at; /* of a parent's action */
 };
 
 /* Moves *op (whose texts stay borrowed). tool NULL: the registry no longer has it; then only human actions, owner-gone
@@ -103,6 +125,9 @@ struct step_effects {
  * after the commit. */
 enum err_code step(struct operation *op, const struct tool *tool, const struct step_input *in,
                    struct step_effects *effects, struct err *err);
+
+/* The operation of a multi-step tool. */
+bool step_is_parent(const struct operation *op);
 
 /* Whether an attempt is on its way: an event about the operation is kept until its outcome is known, so that it does
  * not matter which of the two comes first. */

@@ -88,6 +88,7 @@ struct steps_entry {
     const char *operation;      /* NULL: not begun */
     const char *undo_operation; /* the compensation, the latest of several; NULL = none */
     const char *note;           /* words for people: why it failed, is stuck, was skipped; NULL = none */
+    const char *code;           /* of the error that it failed with; NULL = none */
     int64_t held_since_ms;      /* its admission was refused for the time being since then; 0 = was not */
 };
 
@@ -103,7 +104,7 @@ struct steps_progress {
 void steps_start(const struct steps_list *list, struct steps_progress *out);
 /* The text that is kept in the parent's row:
  * {"digest", "rolling_back"?, "cancelled"?, "steps": [{"name", "tool", "status", "undo", "playbook"?, "operation"?,
- * "undo_operation"?, "note"?, "held_since_ms"?}, …]}. */
+ * "undo_operation"?, "note"?, "code"?, "held_since_ms"?}, …]}. */
 struct str steps_write(struct arena *arena, const struct steps_progress *progress);
 /* Reads what steps_write wrote. */
 enum err_code steps_read(struct arena *arena, struct str text, struct steps_progress *out, struct err *err);
@@ -116,12 +117,13 @@ size_t steps_count(const struct steps_progress *progress, enum steps_status stat
 
 enum steps_next_kind {
     STEPS_NEXT_BEGIN,   /* entries[at] begins, or is skipped */
-    STEPS_NEXT_WAIT,    /* for entries[at], which runs or is undone */
+    STEPS_NEXT_WAIT,    /* for entries[at], which runs or is being undone */
+    STEPS_NEXT_TURN,    /* entries[at] has failed: what is done is to be undone (steps_turn) */
     STEPS_NEXT_UNDO,    /* entries[at] is to be undone by its playbook */
-    STEPS_NEXT_SETTLE,  /* entries[at] is left, or stuck, by rule */
+    STEPS_NEXT_LEAVE,   /* entries[at] is left as it is, by rule */
     STEPS_NEXT_STUCK,   /* a person must decide on entries[at] */
     STEPS_NEXT_SUCCEED, /* all are done or skipped */
-    STEPS_NEXT_FAIL,    /* rolled back, and nothing stands or was undone */
+    STEPS_NEXT_FAIL,    /* rolled back, and nothing that changed anything was ever done */
     STEPS_NEXT_END      /* rolled back: what was done is undone or left */
 };
 
@@ -130,12 +132,15 @@ struct steps_next {
     size_t at;
 };
 
-/* Pure. A failed step turns the progress around: whoever moves the parent sets rolling_back first (steps_turn). */
+/* Pure: what the progress alone says. */
 struct steps_next steps_next(const struct steps_progress *progress);
-/* Whether a step has failed and the progress still goes forward: then rolling_back is set, in words made in arena. */
-bool steps_turn(struct arena *arena, struct steps_progress *progress);
-/* Whether a done step that changes something is among them: then there is something to undo, or to leave. */
+/* From forward to rolling back, because entries[at] failed; words in arena. */
+void steps_turn(struct arena *arena, struct steps_progress *progress, size_t at);
+/* Whether something was done, or is undone or left, that changed anything: a rollback has something to tell of. */
 bool steps_stand(const struct steps_progress *progress);
+/* "2 of 4 steps are done" and the like are the door's words; this is what an error says: which step failed and why,
+ * what is undone, what is left. {"message", "step"?, "code"?} */
+struct str steps_error(struct arena *arena, const struct steps_progress *progress);
 
 /* How a step operation's state shows in its entry, given what the entry was: its ends, and its way through being
  * compensated. *entry is changed; false: it tells nothing new. Texts in arena. */

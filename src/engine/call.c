@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mark.h"
 #include "base/mem.h"
+#include "core/steps.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -75,6 +76,11 @@ static void plan_first_state(struct flight *flight, const struct engine_call *re
     }
     if (flight->tool->guard_lease_ms > 0) {
         guard_first_state(flight, request, now);
+        return;
+    }
+    if (flight->tool->steps) { /* no slot is needed: the steps take theirs */
+        op->state = STATE_PENDING_DISPATCH;
+        lease(flight, now, QUEUE_LEASE_MS);
         return;
     }
     enum gate_answer answer = gate_take(&flight->route->gate, provider, false, now, &until);
@@ -165,6 +171,10 @@ static void begin(struct flight *flight, struct waiter *waiter)
         engine->stats.compensations++;
         engine_undone(engine, undone->op, undone->events, undone->event_count);
     }
+    if (flight->request.admit.parent) {
+        const struct ledger_transition *parent = flight->request.admit.parent;
+        engine_undone(engine, parent->op, parent->events, parent->event_count);
+    }
     replay_forget(&engine->replay, &flight->op.key_hash); /* a new version of the key */
     log_transitions(engine, &flight->op, &flight->request.admit.event, 1);
     waiter->opened = true;
@@ -184,6 +194,8 @@ static void begin(struct flight *flight, struct waiter *waiter)
     }
     if (flight->op.state == STATE_DISPATCHED) {
         flight_send(flight);
+    } else if (flight->owned && flight->tool->steps && !engine->stopping) {
+        flight_wake(flight);
     } else if (flight->owned && !engine->stopping) {
         flight_enqueue(flight);
         MARK(queued);
@@ -269,7 +281,7 @@ static void admitted(struct ledger_request *request)
     engine_request_ended(engine);
     waiter->admitting = NULL;
     if (request->code) {
-        if (request->code == ERR_STALE) /* what it undoes has moved */
+        if (request->code == ERR_STALE) /* what it undoes, or is a step of, has moved */
             tell(waiter, flight, REPLY_STALE, &request->err);
         else
             tell_unavailable(waiter, flight, &request->err);
@@ -375,6 +387,12 @@ static void write_plan(struct flight *flight, struct json_out *out)
     } else {
         json_out_null(out);
     }
+    if (flight->tool->steps) {
+        json_out_name(out, "steps");
+        flight_describe_steps(flight, out);
+        json_out_end_object(out);
+        return;
+    }
     json_out_name(out, "request");
     struct adapter_call call = {
         .tool = flight->tool,
@@ -433,6 +451,8 @@ static bool overloaded(struct engine *engine, struct err *err)
 static bool request_can_be_built(struct flight *flight, struct err *err)
 {
     struct adapter *adapter = flight->engine->adapter;
+    if (flight->tool->steps) /* its steps have requests of their own, and arguments that may not be known yet */
+        return true;
     struct adapter_call call = {
         .tool = flight->tool,
         .kind = ATTEMPT_CALL,
@@ -478,9 +498,9 @@ static void own_call_texts(struct flight *flight)
 {
     struct arena *arena = &flight->arena;
     struct operation *op = &flight->op;
-    const char **texts[] = {&op->tenant,        &op->principal,   &op->key,     &op->workflow, &op->run,
-                            &op->step,          &op->session,     &op->call,    &op->trace,    &op->repeat_of,
-                            &op->distinct_from, &op->compensates, &op->playbook};
+    const char **texts[] = {&op->tenant,        &op->principal,   &op->key,      &op->workflow, &op->run,
+                            &op->step,          &op->session,     &op->call,     &op->trace,    &op->repeat_of,
+                            &op->distinct_from, &op->compensates, &op->playbook, &op->parent};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         *texts[i] = arena_copy_text(arena, *texts[i]);
     op->tool = flight->tool->name;
@@ -643,7 +663,7 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
         admit->admission.share_with_tenant = true;
         admit->admission.new_version_of = arena_copy_text(&flight->arena, as->new_version_of);
     }
-    if (!tool_is_write(tool) && !tool->audit && !request->dry_run) {
+    if (!tool_is_write(tool) && !tool->audit && !tool->steps && !as->parent && !request->dry_run) {
         struct waiter *waiter = reads_call(engine->reads, request, tool, op, flight->arguments, reply, user);
         flight_free(flight);
         return waiter;
@@ -658,6 +678,16 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
         why.refusal = REFUSAL_NONE;
         refuse(flight, reply, user, &why, &err);
         return NULL;
+    }
+    if (as->parent && flight_move_parent(flight, as, &err)) {
+        why.refusal = REFUSAL_NONE;
+        refuse(flight, reply, user, &why, &err);
+        return NULL;
+    }
+    if (tool->steps) {
+        struct steps_progress progress;
+        steps_start(tool->steps, &progress);
+        op->steps = steps_write(&flight->arena, &progress);
     }
     flight->asks_approval = approval_wanted(flight) || (as->playbook && as->playbook->needs_approval);
     op->created_ms = op->updated_ms = engine_now(engine);

@@ -150,7 +150,7 @@ static bool holds_all(const struct flight *flight, const struct look *look)
 {
     const struct ledger_entities *found = &look->request.entities;
     for (size_t i = 0; i < found->count; i++)
-        if (!text_equal(found->entities[i].holder, flight->op.id))
+        if (!claims_holds(&flight->op, found->entities[i].holder))
             return false;
     return true;
 }

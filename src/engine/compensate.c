@@ -24,6 +24,8 @@ struct undoing {
     struct engine *engine;
     struct engine_compensation what; /* texts in the arena */
     const struct operation *failed;  /* an operator's retry of this compensation, or NULL */
+    const struct operation *parent;  /* in whose rollback it is undone, as it was seen, or NULL; … */
+    size_t at;                       /* … which of its steps */
     struct operation *original;      /* as it was seen */
     engine_reply_fn *reply;
     void *user;
@@ -111,7 +113,7 @@ static void admission_answered(void *user, const struct engine_reply *reply)
 {
     struct undoing *undoing = user;
     struct err err = {0};
-    if (reply->kind == REPLY_STALE) {
+    if (reply->kind == REPLY_STALE && !undoing->parent) {
         look_again(undoing);
     } else if (reply->kind == REPLY_REFUSED) { /* the playbook's arguments, not the caller's */
         err_set(&err, reply->err->code == ERR_DENIED ? ERR_DENIED : ERR_CONFLICT, "playbook %s can not be run: %s",
@@ -155,7 +157,10 @@ static enum err_code find_playbook(struct undoing *undoing, const struct playboo
                        (*out)->name);
     if (what->own_only && !text_equal(op->principal, what->actor))
         return err_set(err, ERR_DENIED, "only the principal that called it, or an operator, may have it undone");
-    if (!registry_allows(registry, what->actor, tool) || !registry_allows(registry, what->actor, compensating))
+    bool allowed =
+        undoing->parent || /* who may call a multi-step tool may have its steps undone */
+        (registry_allows(registry, what->actor, tool) && registry_allows(registry, what->actor, compensating));
+    if (!allowed)
         return err_set(err, ERR_DENIED, "%s may not use both %s and %s", what->actor, tool->name, compensating->name);
     return scope_check_operation(what->scope, op, err);
 }
@@ -204,7 +209,8 @@ static void undo(struct undoing *undoing)
                  .run = op->run,
                  .trace = undoing->what.trace,
                  .compensates = op->id,
-                 .playbook = playbook->name},
+                 .playbook = playbook->name,
+                 .parent = undoing->parent ? undoing->parent->id : NULL},
     };
     const struct admit_as as = {
         .new_version_of = undoing->failed ? undoing->failed->id : NULL,
@@ -212,6 +218,8 @@ static void undo(struct undoing *undoing)
         .undone = op,
         .playbook = playbook,
         .reason = undoing->what.reason,
+        .parent = undoing->parent,
+        .at = undoing->at,
     };
     engine_admit(undoing->engine, call, &as, admission_answered, undoing);
 }
@@ -266,6 +274,21 @@ void engine_undone(struct engine *engine, const struct operation *op, const stru
 
 /* ---- looking ---- */
 
+/* A former try that failed for good: the next one is the next version of its key. */
+static void former_loaded(struct ledger_request *request)
+{
+    struct undoing *undoing = request->user;
+    const struct operation *op = request->get.op;
+    engine_request_ended(undoing->engine);
+    if (request->code && request->code != ERR_NOT_FOUND) {
+        answer_kind(undoing, REPLY_UNAVAILABLE, NULL, &request->err);
+        return;
+    }
+    bool failed = !request->code && op && (op->state == STATE_FAILED_PERMANENT || op->state == STATE_REJECTED);
+    undoing->failed = failed && text_equal(op->playbook, undoing->what.playbook) ? op : NULL;
+    undo(undoing);
+}
+
 static void loaded(struct ledger_request *request)
 {
     struct undoing *undoing = request->user;
@@ -296,6 +319,8 @@ static void loaded(struct ledger_request *request)
         err_set(&err, ERR_STALE, "you looked at version %lld, it is at version %lld now: look again",
                 (long long)undoing->what.rev, (long long)op->rev);
         answer_kind(undoing, REPLY_STALE, op, &err);
+    } else if (undoing->parent && op->compensation) {
+        load(undoing, op->compensation, former_loaded);
     } else {
         undo(undoing);
     }
@@ -338,6 +363,29 @@ void engine_compensate(struct engine *engine, const struct engine_compensation *
         return;
     }
     look(undoing_new(engine, what, reply, user));
+}
+
+void engine_roll_back(struct engine *engine, const struct operation *parent, size_t at, const char *operation,
+                      const char *playbook, const char *reason, engine_reply_fn *reply, void *user)
+{
+    struct err err = {0};
+    const struct engine_compensation what = {
+        .tenant = parent->tenant,
+        .operation = operation,
+        .playbook = playbook,
+        .actor = parent->principal,
+        .trace = parent->trace,
+    };
+    if (engine->stopping) {
+        err_set(&err, ERR_UNAVAILABLE, "onced is stopping");
+        reply_error(engine, reply, user, REPLY_UNAVAILABLE, &err);
+        return;
+    }
+    struct undoing *undoing = undoing_new(engine, &what, reply, user);
+    undoing->what.reason = arena_printf(&undoing->arena, "rollback of %s: %s", parent->id, reason);
+    undoing->parent = operation_copy(&undoing->arena, parent);
+    undoing->at = at;
+    look(undoing);
 }
 
 void engine_compensate_again(struct engine *engine, const struct operation *failed, const char *reason,

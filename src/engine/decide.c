@@ -97,6 +97,11 @@ static struct step_input input_of(const struct decision *decision)
         in.kind = STEP_APPROVAL;
         in.approve = what->kind == DECISION_APPROVE;
         in.via = what->via;
+        in.link_by = what->link_by;
+        break;
+    case DECISION_LINK:
+        in.kind = STEP_LINK;
+        in.approver = what->approver;
         break;
     }
     return in;
@@ -107,6 +112,8 @@ static void move_text(struct flight *flight, struct step_input *in)
     struct arena *arena = &flight->arena;
     in->actor = arena_copy_text(arena, in->actor);
     in->note = arena_copy_text(arena, in->note);
+    in->approver = arena_copy_text(arena, in->approver);
+    in->link_by = arena_copy_text(arena, in->link_by);
     in->finding.external_id = arena_copy_text(arena, in->finding.external_id);
     in->finding.result = arena_str(arena, in->finding.result);
 }
@@ -132,9 +139,11 @@ static bool decide_on(struct decision *decision, struct flight *flight, engine_r
 
 static void look(struct decision *decision);
 
+/* What people wait for and others may change at the same time: it is looked at again until it can be said. */
 static bool is_approval(const struct decision *decision)
 {
-    return decision->what.kind == DECISION_APPROVE || decision->what.kind == DECISION_DENY;
+    enum step_kind_decision kind = decision->what.kind;
+    return kind == DECISION_APPROVE || kind == DECISION_DENY || kind == DECISION_LINK;
 }
 
 /* False: looked at so often that the person is told to try again. */
@@ -155,13 +164,14 @@ static void approval_committed(void *user, const struct engine_reply *reply)
     struct err err = {0};
     if (reply->kind == REPLY_STALE && look_again(decision))
         return;
-    bool counted = reply->kind == REPLY_OPERATION &&
+    bool link = decision->what.kind == DECISION_LINK;
+    bool counted = !link && reply->kind == REPLY_OPERATION &&
                    approval_read(&decision->arena, op->approval, &approval, NULL) == ERR_NONE &&
                    approval_by(&approval, decision->what.actor);
     if (reply->kind == REPLY_STALE) {
         err_set(&err, ERR_CONFLICT, "others keep changing the operation: look again");
         answer(decision, REPLY_IMPOSSIBLE, op, &err);
-    } else if (reply->kind != REPLY_OPERATION || counted) {
+    } else if (reply->kind != REPLY_OPERATION || counted || link) {
         decision->reply(decision->user, reply);
     } else if (op->state == STATE_PLANNED) {
         err_set(
@@ -183,7 +193,7 @@ static bool approval_answered(struct decision *decision, const struct operation 
     const struct engine_decision *what = &decision->what;
     struct approval approval;
     struct err err = {0};
-    if (!op->approval.p || text_equal(what->actor, op->principal))
+    if (!op->approval.p || what->kind == DECISION_LINK || text_equal(what->actor, op->principal))
         return false; /* step() has the words */
     if (approval_read(&decision->arena, op->approval, &approval, &err)) {
         answer(decision, REPLY_IMPOSSIBLE, op, &err);
@@ -246,6 +256,12 @@ static void decide_loaded(struct decision *decision, const struct operation *op)
         answer(decision, REPLY_STALE, op, &err);
         return;
     }
+    if (what->kind == DECISION_RETRY && closed_for_good(op) && op->parent) {
+        err_set(&err, ERR_CONFLICT, "the operation belongs to the steps of %s, which has gone on without it: %s",
+                op->parent, op->compensates ? "retry that one" : "make the whole call again");
+        answer(decision, REPLY_IMPOSSIBLE, op, &err);
+        return;
+    }
     if (what->kind == DECISION_RETRY && closed_for_good(op)) {
         open_next_version(decision, op);
         return;
@@ -282,6 +298,9 @@ static void loaded(struct ledger_request *request)
     } else if (is_approval(decision)) {
         if (approval_loaded(decision, request->get.op))
             return;
+    } else if (step_is_parent(request->get.op) && map_get(&decision->engine->flights, request->get.op->id) &&
+               look_again(decision)) { /* it is about to begin or to undo a step: that takes a moment only */
+        return;
     } else {
         decide_loaded(decision, request->get.op);
     }
@@ -319,6 +338,8 @@ void engine_decide(struct engine *engine, const struct engine_decision *what, en
     decision->what.result = arena_str(&arena, what->result);
     decision->what.actor = arena_copy_text(&arena, what->actor);
     decision->what.note = arena_copy_text(&arena, what->note);
+    decision->what.link_by = arena_copy_text(&arena, what->link_by);
+    decision->what.approver = arena_copy_text(&arena, what->approver);
     decision->what.scope = scope_copy(&arena, what->scope);
     decision->reply = reply;
     decision->user = user;

@@ -45,7 +45,9 @@ struct flight *flight_from(struct engine *engine, const struct operation *op, bo
     flight->op = *copy;
     flight->durable = *copy;
     flight->owned = owned;
-    flight_set_tool(flight, engine->registry, registry_find(engine->registry, str_of(op->tool)));
+    const struct tool *tool = registry_find(engine->registry, str_of(op->tool));
+    bool fits = tool && (tool->steps != NULL) == step_is_parent(op); /* as step() has it */
+    flight_set_tool(flight, engine->registry, fits ? tool : NULL);
     flight_register(flight);
     return flight;
 }
@@ -83,7 +85,13 @@ static void sleep_in_ledger(struct flight *flight)
     flight_free(flight);
 }
 
-/* ---- logs (design 17) ---- */
+/* ---- logs (design 17), and who listens ---- */
+
+static void tell_listener(struct engine *engine, const struct engine_change *change)
+{
+    if (engine->changed)
+        engine->changed(engine->changed_user, change);
+}
 
 void log_transitions(struct engine *engine, const struct operation *op, const struct event *events, size_t count)
 {
@@ -108,6 +116,7 @@ void log_transitions(struct engine *engine, const struct operation *op, const st
         log_text("note", event->note);
         log_end();
     }
+    tell_listener(engine, &(struct engine_change){.op = op, .events = events, .event_count = count});
 }
 
 static void log_incidents(const struct ledger_transition *change)
@@ -122,6 +131,21 @@ static void log_incidents(const struct ledger_transition *change)
         log_text("note", incident->note);
         log_end();
     }
+}
+
+static void tell_incidents(struct engine *engine, const struct operation *op, const struct ledger_transition *change)
+{
+    const struct ledger_undone *undone = change->undone;
+    log_incidents(change);
+    if (change->incident_count > 0)
+        tell_listener(engine, &(struct engine_change){
+                                  .op = op, .incidents = change->incidents, .incident_count = change->incident_count});
+    if (!undone || !undone->incident)
+        return;
+    struct incident raised = {.tenant = undone->op->tenant, .operation = undone->op->id};
+    memcpy(raised.id, change->incident_id, sizeof raised.id);
+    raised.kind = INCIDENT_COMPENSATION_FAILED;
+    tell_listener(engine, &(struct engine_change){.op = undone->op, .incidents = &raised, .incident_count = 1});
 }
 
 static void log_attempt(const struct flight *flight, const struct attempt *attempt)
@@ -159,9 +183,11 @@ static bool goes_over_leases(enum step_kind kind)
     case STEP_RETRY:
     case STEP_CANCEL:
     case STEP_APPROVAL:
+    case STEP_LINK:
     case STEP_INBOUND:
     case STEP_COMPENSATE:         /* with its admission … */
-    case STEP_COMPENSATION_ENDED: /* … and by the ledger: neither comes through here */
+    case STEP_COMPENSATION_ENDED: /* … and by the ledger: neither comes through here, … */
+    case STEP_TOLD:               /* … nor does this */
     case STEP_EVIDENCE: return true;
     case STEP_DISPATCH:
     case STEP_HOLD:
@@ -172,7 +198,15 @@ static bool goes_over_leases(enum step_kind kind)
     case STEP_LOOKUP_ANSWER:
     case STEP_RENEW:
     case STEP_WAKE:
-    case STEP_OWNER_GONE: break;
+    case STEP_OWNER_GONE:
+    case STEP_RUN_STEPS:
+    case STEP_BEGIN_STEP:
+    case STEP_SKIP_STEP:
+    case STEP_FAIL_STEP:
+    case STEP_HOLD_STEP:
+    case STEP_UNDO_STEP:
+    case STEP_NOT_UNDONE:
+    case STEP_FINISH_STEPS: break;
     }
     return false;
 }
@@ -220,7 +254,7 @@ static void prepare_change(struct flight *flight, enum step_kind kind, const str
     }
     for (size_t i = 0; i < flight->row_count; i++)
         change->attempts[change->attempt_count++] = flight->rows[i];
-    if (flight->op.compensates)
+    if (flight->op.compensates || flight->op.parent)
         new_incident_id(engine, change->incident_id);
 }
 
@@ -298,9 +332,11 @@ static void after_commit(struct flight *flight)
     flight->row_count = 0;
     replay_forget(&flight->engine->replay, &flight->op.key_hash);
     log_transitions(flight->engine, &flight->op, change->events, change->event_count);
-    log_incidents(change);
+    tell_incidents(flight->engine, &flight->op, change);
     if (change->undone)
         engine_undone(flight->engine, change->undone->op, change->undone->events, change->undone->event_count);
+    if (change->parent)
+        engine_undone(flight->engine, change->parent->op, change->parent->events, change->parent->event_count);
     decided(flight, REPLY_OPERATION, &none);
     engine_plan(flight->engine, change->wake_ms);
     if (named)
@@ -399,7 +435,7 @@ static void reload_done(struct ledger_request *request)
     }
     if (!flight->has_finding) {
         callers_tell(flight);
-        flight_free(flight);
+        sleep_in_ledger(flight);
         return;
     }
     /* has_finding stays until the commit: when somebody moves the row once more, the evidence is tried again. */
@@ -425,6 +461,12 @@ static void reload(struct flight *flight)
 {
     log_message(LOG_WARN, "stale", "%s was moved by somebody else", flight->op.id);
     release_slot(flight);
+    fetch_row(flight);
+}
+
+void flight_reload(struct flight *flight)
+{
+    flight->has_finding = false;
     fetch_row(flight);
 }
 
@@ -644,6 +686,11 @@ void flight_want_send(struct flight *flight)
         guard_await_executor(flight);
         return;
     }
+    if (step_is_parent(&flight->op)) {
+        struct step_input begin = {.kind = STEP_RUN_STEPS};
+        flight_step(flight, &begin, AFTER_GO_ON, NULL);
+        return;
+    }
     if (!take_slot(flight, flight->op.attempts > 0))
         return;
     flight_begin_attempt(flight, ATTEMPT_CALL);
@@ -720,6 +767,10 @@ void flight_wake(struct flight *flight)
     case ACTION_LOOKUP: want_lookup(flight); break;
     case ACTION_EXPIRE: expire(flight); break;
     case ACTION_NONE: sleep_in_ledger(flight); break;
+    case ACTION_BEGIN_STEP:
+    case ACTION_CANCEL_STEP:
+    case ACTION_UNDO_STEP:
+    case ACTION_FINISH_STEPS: flight_drive(flight, effects.action, effects.at); break;
     }
 }
 

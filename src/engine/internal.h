@@ -105,6 +105,7 @@ struct flight {
     bool has_finding;
     struct str full_result; /* delivered once when too large to be kept */
     const char *inbound;    /* id of the event that the open step applies */
+    struct drive *drive;    /* of a parent: what it is about to do (steps.c) */
     enum after_commit after;
     int64_t stall_ms;
     struct heap_node timer; /* of a stalled commit */
@@ -138,6 +139,8 @@ struct engine {
     bool claiming;
     void (*scheduled)(void *user);
     void *scheduled_user;
+    engine_change_fn *changed;
+    void *changed_user;
     int64_t told_ms; /* tick time that the owner was last told */
     struct reads *reads;
     struct inbox *inbox;
@@ -163,8 +166,11 @@ struct admit_as {               /* more than a caller's call */
     const struct operation *undone; /* a compensation of this operation, as it was seen, … */
     const struct playbook *playbook;
     const char *reason;
+    const struct operation *parent; /* a step of this operation, as it was seen, or in its rollback what undoes one … */
+    size_t at;                      /* … which */
 };
-/* as may be NULL. A compensation whose original has moved since is answered with REPLY_STALE. */
+/* as may be NULL. A compensation whose original, or a step whose parent, has moved since is answered with REPLY_STALE.
+ */
 struct waiter *engine_admit(struct engine *engine, const struct engine_call *request, const struct admit_as *as,
                             engine_reply_fn *reply, void *user);
 
@@ -176,6 +182,18 @@ void engine_undone(struct engine *engine, const struct operation *op, const stru
 /* An operator's retry of a compensation that failed for good: the next version of its key. */
 void engine_compensate_again(struct engine *engine, const struct operation *failed, const char *reason,
                              engine_reply_fn *reply, void *user);
+/* The rollback of a parent, as it was seen: its step number `at`, done by `operation`, is undone by its playbook; also
+ * once more, when a former try failed for good. REPLY_STALE: the parent has moved since, or the step. */
+void engine_roll_back(struct engine *engine, const struct operation *parent, size_t at, const char *operation,
+                      const char *playbook, const char *reason, engine_reply_fn *reply, void *user);
+
+/* steps.c (design 10.2) */
+/* The flight of a parent goes on with what step() wants next. */
+void flight_drive(struct flight *flight, enum step_action action, size_t at);
+/* The parent's move goes with the admission of a step, or of what undoes one. */
+enum err_code flight_move_parent(struct flight *flight, const struct admit_as *as, struct err *err);
+/* One JSON array: what a call of a multi-step tool would run, as far as that can be told before it has. */
+void flight_describe_steps(struct flight *flight, struct json_out *out);
 
 /* wait.c */
 struct waiter *waiter_new(struct engine *engine, engine_reply_fn *reply, void *user, int64_t wait_ms);
@@ -203,6 +221,7 @@ void flight_begin_attempt(struct flight *flight, enum attempt_kind kind);
 void flight_send(struct flight *flight);
 void flight_go_on(struct flight *flight);
 void flight_wake(struct flight *flight);
+void flight_reload(struct flight *flight); /* somebody else has moved the row: on with what is there, if it is ours */
 /* A planned operation has what it waited for (its time has come, its approval is complete): on to its first request. */
 void flight_ready(struct flight *flight);
 void flight_owner_gone(struct flight *flight);
@@ -213,6 +232,7 @@ void flight_want_send(struct flight *flight);
 const struct json *flight_arguments(struct flight *flight); /* parsed once */
 void flight_retry(struct flight *flight);                   /* what the ledger did not take */
 int64_t flight_lease_ms(const struct tool *tool);
+/* Of what was committed; the engine's listener is told, too. */
 void log_transitions(struct engine *engine, const struct operation *op, const struct event *events, size_t count);
 
 /* claims.c: what the call claims goes into its admission. ERR_INVALID, ERR_LIMIT. Only for tools with claims. */

@@ -50,6 +50,9 @@ struct ledger_admit {
     /* in: of a compensation (op->compensates) the move of the operation that it undoes, written in the same transaction
      * when the verdict is NEW; if that one has moved since: ERR_STALE. NULL with all else */
     struct ledger_transition *undoes;
+    /* in: of a step, or of what undoes one in a rollback (op->parent), the move of its parent, likewise. Without it
+     * nothing is undone that is a step of an operation that has not ended: ERR_CONFLICT */
+    struct ledger_transition *parent;
     struct attempt *attempt;        /* in: NULL unless op->state is dispatched */
     struct event event;             /* in: the admission event */
     bool dry_run;                   /* in: decide only, insert nothing (plan-only calls, design 4) */
@@ -86,10 +89,11 @@ struct ledger_transition {
     const char *inbound; /* id of the waiting inbound event that this change applies, or NULL; it becomes applied to op
                             in the same transaction. No longer waiting: ERR_STALE, nothing is changed */
     int64_t wake_ms;     /* out: earliest wake_at that it set for others (who waited for its entities); 0 = none */
-    /* of a compensation: with its end, what it undoes is moved, too (core/playbook.h). in: an id for the incident that
-     * this may raise; out: the operation that was moved, NULL = none was */
+    /* of a compensation: with its end, what it undoes is moved, too (core/playbook.h); of a step, and of what undoes
+     * one: its parent (core/steps.h). in: an id for the incident that this may raise; out: the operations that were
+     * moved, NULL = none was */
     char incident_id[OPERATION_ID_SIZE];
-    const struct ledger_undone *undone;
+    const struct ledger_undone *undone, *parent;
 };
 
 /* Hands out rows whose wake_at_ms has come (0 < wake_at <= now): non-terminal rows first, oldest first, and only rows
@@ -117,7 +121,8 @@ struct ledger_mark {
     bool not_orphaned; /* clears orphaned: somebody waits again */
 };
 
-/* Replaces a terminal operation by its tombstone: row, attempts, events go, incidents stay. CAS on rev. */
+/* Replaces a terminal operation by its tombstone: row, attempts, events go, incidents stay. CAS on rev. ERR_CONFLICT
+ * while it is open, and while its parent is: what a step gave may be wanted yet, and it may have to be undone. */
 struct ledger_expire {
     const char *operation;
     int64_t rev, now_ms;

@@ -106,10 +106,20 @@ static bool shows_effect(const struct look *l)
     case STEP_RETRY:
     case STEP_CANCEL: break;
     case STEP_APPROVAL: /* the random lives have none of these; the simulator does */
+    case STEP_LINK:
     case STEP_RENEW:
     case STEP_COMPENSATE:
     case STEP_COMPENSATION_ENDED:
-    case STEP_INBOUND: break;
+    case STEP_INBOUND:
+    case STEP_RUN_STEPS: /* of parents, whose lives are test_steps.c's */
+    case STEP_BEGIN_STEP:
+    case STEP_SKIP_STEP:
+    case STEP_FAIL_STEP:
+    case STEP_HOLD_STEP:
+    case STEP_UNDO_STEP:
+    case STEP_NOT_UNDONE:
+    case STEP_FINISH_STEPS:
+    case STEP_TOLD: break;
     }
     return false;
 }
