@@ -3,6 +3,8 @@
  *     stripe              Stripe-Signature: t=TIME,v1=HEX[,v1=HEX…]          over "TIME.BODY"
  *     github              X-Hub-Signature-256: sha256=HEX                    over "BODY"
  *     standard_webhooks   webhook-signature: v1,BASE64[ v1,BASE64…]          over "ID.TIME.BODY" */
+#include "adapter/webhook.h"
+#include "base/base64.h"
 #include "base/digest.h"
 #include "door/inbox_rules.h"
 
@@ -55,35 +57,6 @@ static bool from_hex(struct str text, struct digest *out)
         out->b[i] = (unsigned char)(high << 4 | low);
     }
     return true;
-}
-
-static int base64_digit(char c)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
-/* Strict, padding optional. out has room for 3/4 of text. */
-static bool from_base64(struct str text, unsigned char *out, size_t *n)
-{
-    while (text.n > 0 && text.p[text.n - 1] == '=')
-        text.n--;
-    uint32_t bits = 0;
-    int held = 0;
-    *n = 0;
-    for (size_t i = 0; i < text.n; i++) {
-        int digit = base64_digit(text.p[i]);
-        if (digit < 0)
-            return false;
-        bits = bits << 6 | (uint32_t)digit;
-        held += 6;
-        if (held >= 8) {
-            held -= 8;
-            out[(*n)++] = (unsigned char)(bits >> held);
-        }
-    }
-    return text.n % 4 != 1 && (bits & ((1u << held) - 1)) == 0; /* one text per value */
 }
 
 /* The next part of text up to the separator; text becomes the rest. */
@@ -199,14 +172,14 @@ static enum err_code verify_standard(const struct inbox_rules *rules, const stru
 {
     struct digest given[SIGNATURES_MAX];
     struct str rest = message->webhook_sign, value;
-    unsigned char bytes[256];
+    unsigned char bytes[BASE64_DECODED_MAX(256)];
     size_t count = 0, n;
     int64_t seconds;
     if (!message->webhook_id.p || !message->webhook_time.p || !rest.p)
         return err_set(err, ERR_DENIED, "webhook-id, webhook-timestamp and webhook-signature are wanted, all three");
     while (rest.n > 0) {
         struct str part = cut(&rest, ' ');
-        bool v1 = starts(part, "v1,", &value) && value.n < sizeof bytes && from_base64(value, bytes, &n);
+        bool v1 = starts(part, "v1,", &value) && value.n <= 256 && base64_decode(value, bytes, &n);
         if (v1 && n == DIGEST_BYTES && count < SIGNATURES_MAX)
             memcpy(given[count++].b, bytes, DIGEST_BYTES);
     }
@@ -239,12 +212,5 @@ enum err_code inbox_secret(enum inbox_scheme scheme, const char *text, struct ar
         *out = arena_str(arena, value);
         return ERR_NONE;
     }
-    if (!starts(value, "whsec_", &value))
-        value = str_of(text); /* the prefix may be left out */
-    unsigned char *bytes = arena_alloc(arena, value.n + 1);
-    size_t n;
-    if (!from_base64(value, bytes, &n) || n < 16)
-        return err_set(err, ERR_INVALID, "expected whsec_ and at least 16 bytes in base 64");
-    *out = (struct str){(const char *)bytes, n};
-    return ERR_NONE;
+    return webhook_secret(text, arena, out, err);
 }
