@@ -31,6 +31,7 @@ void loaded_tool_release(struct loaded_tool *tool)
     jq_program_free(tool->approval_when);
     config_claims_release(tool);
     config_playbooks_release(tool);
+    config_steps_release(tool);
     template_free(tool->key);
     normal_free(tool->normal);
     schema_free(tool->schema);
@@ -108,6 +109,17 @@ static bool left_out(const struct loader *loader, const struct planned_tool *pla
     return broken;
 }
 
+static void load_tool(const struct loader *loader, const struct planned_tool *plan)
+{
+    struct loaded_tool *tool = &loader->loaded->tools[loader->loaded->tool_count];
+    size_t from = loader->problems->count, errors = loader->problems->errors;
+    config_tool_read(loader, plan->name, plan->section, plan->pointer, tool);
+    if (left_out(loader, plan, from, errors))
+        loaded_tool_release(tool);
+    else
+        loader->loaded->tool_count++;
+}
+
 static void load_tools(const struct loader *loader, const struct json *root, const struct json *catalog,
                        const struct config *config)
 {
@@ -123,15 +135,12 @@ static void load_tools(const struct loader *loader, const struct json *root, con
     struct planned_tool *plans;
     size_t count = config_plan_tools(loader, providers, tools, catalog, &plans);
     loaded->tools = arena_zero(&loaded->arena, (count + 1) * sizeof *loaded->tools);
-    for (size_t i = 0; i < count; i++) {
-        struct loaded_tool *tool = &loaded->tools[loaded->tool_count];
-        size_t from = problems->count, errors = problems->errors;
-        config_tool_read(loader, plans[i].name, plans[i].section, plans[i].pointer, tool);
-        if (left_out(loader, &plans[i], from, errors))
-            loaded_tool_release(tool);
-        else
-            loaded->tool_count++;
-    }
+    for (size_t i = 0; i < count; i++)
+        if (!config_steps_stated(plans[i].section))
+            load_tool(loader, &plans[i]);
+    for (size_t i = 0; i < count; i++) /* their class is that of the tools of their steps */
+        if (config_steps_stated(plans[i].section))
+            load_tool(loader, &plans[i]);
 }
 
 /* ---- principals ---- */
@@ -373,6 +382,7 @@ static void read_tree(const struct loader *loader, const struct json *root, cons
     load_tools(loader, root, catalog, config);
     config_playbooks_check(loader);
     config_inbox_check(loader);
+    config_steps_check(loader);
     config_approval_check(loader, &config->server);
     load_principals(loader, root);
     check_principals(loader, catalog);

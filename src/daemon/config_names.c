@@ -269,6 +269,34 @@ static void check_playbooks(const struct checker *checker, const struct json *se
     }
 }
 
+/* An argument that a call may leave out would fail the step, after others were done. */
+static void check_needed(const struct checker *checker, const struct json *value, const char *pointer)
+{
+    struct arena *arena = &checker->loader->loaded->arena;
+    struct str text = value->type == JSON_STRING ? value->text : STR_NONE, place;
+    while (next_place(&text, &place))
+        if (check_path(checker, place, pointer, false) && !is_required(checker->schema, place))
+            problems_warn(checker->loader->problems, pointer,
+                          "input_schema does not require \"%.*s\": in calls without it this step fails",
+                          STR_ARG(place));
+    for (uint32_t i = 0; value->type == JSON_ARRAY && i < value->count; i++)
+        check_needed(checker, &value->items[i], arena_printf(arena, "%s/%u", pointer, i));
+    for (uint32_t i = 0; value->type == JSON_OBJECT && i < value->count; i++)
+        check_needed(checker, &value->members[i].value, options_pointer(arena, pointer, value->members[i].name));
+}
+
+static void check_steps(const struct checker *checker, const struct json *section, const char *pointer)
+{
+    struct arena *arena = &checker->loader->loaded->arena;
+    const struct json *steps = json_get(section, "steps");
+    for (uint32_t i = 0; steps && steps->type == JSON_ARRAY && i < steps->count; i++) {
+        const struct json *step = &steps->items[i];
+        const struct json *form = step->type == JSON_OBJECT ? json_get(step, "arguments") : NULL;
+        if (form && form->type == JSON_OBJECT)
+            check_needed(checker, form, arena_printf(arena, "%s/steps/%u/arguments", pointer, i));
+    }
+}
+
 void config_names_check(const struct loader *loader, const struct json *section, const char *pointer,
                         const struct tool *tool)
 {
@@ -293,6 +321,7 @@ void config_names_check(const struct loader *loader, const struct json *section,
         check_templates(&checker, arguments, options_pointer(arena, lookup_pointer, STR("arguments")), 0);
     check_claims(&checker, section, pointer);
     check_playbooks(&checker, section, pointer);
+    check_steps(&checker, section, pointer);
     const char *volatile_pointer = options_pointer(arena, pointer, STR("volatile"));
     for (size_t i = 0; i < tool->volatile_count; i++)
         check_path(&checker, str_of(tool->volatile_pointers[i]), arena_printf(arena, "%s/%zu", volatile_pointer, i),

@@ -1,6 +1,7 @@
 #include "daemon/config_options.h"
 
 #include "core/claims.h"
+#include "core/steps.h"
 
 #include "daemon/config.h"
 #include "daemon/config_auth.h"
@@ -26,6 +27,7 @@ const struct option_kind_names config_kinds[OPTION_KIND_COUNT] = {
     {OPTION_COMMAND, "command", "a provider of commands", "providers of commands"},
     {OPTION_MAIL, "mail", "a mail server", "mail servers"},
     {OPTION_GUARDED, "guard mode", "a tool of guard mode", "tools of guard mode"},
+    {OPTION_STEPS, "multi-step", "a multi-step tool", "multi-step tools"},
 };
 
 /* ---- server, ledger ---- */
@@ -583,9 +585,9 @@ static const struct option tool_options[] = {
      .text = "What the model is told about the tool."},
     {"version", OPTION_TEXT, .fallback = "1", .at = AT(tool, version),
      .text = "Of the tool's definition; recorded with every operation."},
-    {"class", OPTION_CHOICE, .required = true, .imported = true, .at = AT(tool, class), .choices = CLASS_NAMES,
-     .text = "Side-effect class; see \"Defaults by class\" in registry.md."},
-    {"idempotent_by", OPTION_CHOICE, .fallback = "key", .choices = {"key", "precondition", "nature"},
+    {"class", OPTION_CHOICE, .required = true, .imported = true, .of_steps = true, .at = AT(tool, class),
+     .choices = CLASS_NAMES, .text = "Side-effect class; see \"Defaults by class\" in registry.md."},
+    {"idempotent_by", OPTION_CHOICE, OPTION_PERFORMED, .fallback = "key", .choices = {"key", "precondition", "nature"},
      .at = AT(tool, idempotent_by),
      .text =
          "Class `external_idempotent` only: by the provider's idempotency key, by a version check such as If-Match, or "
@@ -648,7 +650,7 @@ static const struct option tool_options[] = {
      .text = "What must not be done twice within a period."},
     {"budgets", OPTION_SECTIONS, .section = &config_debit_section, .max = CLAIMS_DEBITS_MAX, .computed = "none",
      .text = "What the call takes from `budgets`."},
-    {"compensation", OPTION_MAP, .section = &config_playbook_section, .computed = "none",
+    {"compensation", OPTION_MAP, OPTION_PERFORMED, .section = &config_playbook_section, .computed = "none",
      .text = "Playbooks: how an effect of the tool is undone, by name."},
     {"method_is_read", OPTION_BOOL, OPTION_HTTP, .fallback = "false",
      .text = "Class `read` with a method other than GET or HEAD: states that the request changes nothing (a search by "
@@ -658,6 +660,10 @@ static const struct option tool_options[] = {
      .text = "The request that is the effect."},
     {"guard_mode", OPTION_SECTION, OPTION_GUARDED, .required = true, .section = &config_guard_mode_section, .at = 1,
      .text = "The application performs the effect itself; the tool has no provider."},
+    {"steps", OPTION_SECTIONS, OPTION_STEPS, .required = true, .section = &config_step_section, .max = STEPS_MAX,
+     .text = "Makes the tool a multi-step one: other tools, in this order, all or undone; see steps.md."},
+    {"result", OPTION_JQ, OPTION_STEPS, .computed = "`{steps: {NAME: {operation_id, status, external_id, result}}}`",
+     .text = "What callers get when all is done: jq over `{arguments, steps, operation_id, run_id}`."},
     {"run", OPTION_SECTION, OPTION_COMMAND, .required = true, .section = &config_run_section,
      .text = "The command that is the effect."},
     {"mail", OPTION_SECTION, OPTION_MAIL, .required = true, .section = &config_tool_mail_section,
@@ -667,7 +673,7 @@ static const struct option tool_options[] = {
      .text = "JSON Pointers into the answer → templates that must be equal, else the provider answered with a wrong "
              "object: "
              "outcome unknown and an incident."},
-    {"reconcile", OPTION_CHOICES,
+    {"reconcile", OPTION_CHOICES, OPTION_PERFORMED,
      .by_class = {"", "resend, lookup, manual", "resend, lookup, manual", "lookup, manual", "lookup, manual"},
      .choices = {"resend", "lookup", "webhook", "manual"}, .max = STRATEGIES_MAX, .at = AT(tool, reconcile.strategies),
      .count_at = AT(tool, reconcile.strategy_count),
@@ -679,21 +685,24 @@ static const struct option tool_options[] = {
      .text = "How to find out what really happened."},
     {"lookup", OPTION_SECTION, OPTION_COMMAND, .section = &config_command_lookup_section, .computed = "none",
      .text = "How to find out what really happened."},
-    {"settle", OPTION_DURATION, .fallback = "5s", .max = 30 * DAY, .at = AT(tool, reconcile.settle_ms),
+    {"settle", OPTION_DURATION, OPTION_PERFORMED, .fallback = "5s", .max = 30 * DAY,
+     .at = AT(tool, reconcile.settle_ms),
      .text = "The provider's propagation delay: \"absent\" proves nothing sooner after the last attempt, or after its "
              "time-out when the connection broke or onced died."},
-    {"absent_times", OPTION_INTEGER, .fallback = "2", .min = 1, .max = 100, .at = AT(tool, reconcile.absent_times),
-     .text = "Consecutive \"absent\" answers that prove absence."},
-    {"lookup_interval", OPTION_DURATION, .fallback = "1s", .min = 10, .max = DAY, .at = AT(tool, reconcile.interval_ms),
-     .text = "Between look-ups at first; doubles."},
-    {"lookup_interval_max", OPTION_DURATION, .fallback = "1m", .min = 10, .max = DAY,
+    {"absent_times", OPTION_INTEGER, OPTION_PERFORMED, .fallback = "2", .min = 1, .max = 100,
+     .at = AT(tool, reconcile.absent_times), .text = "Consecutive \"absent\" answers that prove absence."},
+    {"lookup_interval", OPTION_DURATION, OPTION_PERFORMED, .fallback = "1s", .min = 10, .max = DAY,
+     .at = AT(tool, reconcile.interval_ms), .text = "Between look-ups at first; doubles."},
+    {"lookup_interval_max", OPTION_DURATION, OPTION_PERFORMED, .fallback = "1m", .min = 10, .max = DAY,
      .at = AT(tool, reconcile.interval_max_ms), .text = "Longest pause between look-ups."},
-    {"webhook_wait", OPTION_DURATION, .fallback = "5m", .min = 1, .max = 30 * DAY, .at = AT(tool, reconcile.webhook_ms),
+    {"webhook_wait", OPTION_DURATION, OPTION_PERFORMED, .fallback = "5m", .min = 1, .max = 30 * DAY,
+     .at = AT(tool, reconcile.webhook_ms),
      .text = "Strategy `webhook`: how long an event is waited for before the next strategy; also before the first "
              "look-up of an accepted operation, where `webhook` comes before `lookup`."},
-    {"give_up", OPTION_DURATION, .fallback = "1h", .min = 1, .max = YEARS, .at = AT(tool, reconcile.give_up_ms),
+    {"give_up", OPTION_DURATION, OPTION_PERFORMED, .fallback = "1h", .min = 1, .max = YEARS,
+     .at = AT(tool, reconcile.give_up_ms),
      .text = "Since the outcome became unknown; then an operator is asked. Never closed by the clock alone."},
-    {"watch", OPTION_DURATIONS, .fallback = "1m, 10m, 1h, 24h", .min = 1, .max = WATCH_MAX,
+    {"watch", OPTION_DURATIONS, OPTION_PERFORMED, .fallback = "1m, 10m, 1h, 24h", .min = 1, .max = WATCH_MAX,
      .at = AT(tool, reconcile.watch_ms), .count_at = AT(tool, reconcile.watch_count),
      .text = "After closing on \"absent\": look again, in case it lands late. `[]` = never."},
     {"retry", OPTION_SECTION, .section = &tool_retry, .at = AT(tool, retry), .text = "When attempts are repeated."},
@@ -706,9 +715,9 @@ static const struct option tool_options[] = {
              "longer than it); the key is never forgotten."},
     {"result_bytes_max", OPTION_SIZE, .fallback = "64KB", .min = 0, .max = 16 * MB, .at = AT(tool, result_bytes_max),
      .text = "A larger result is delivered once and kept as digest, size and external id."},
-    {"audit", OPTION_BOOL, .fallback = "false", .at = AT(tool, audit),
+    {"audit", OPTION_BOOL, OPTION_PERFORMED, .fallback = "false", .at = AT(tool, audit),
      .text = "Class `read`: keep a ledger row of each call."},
-    {"cache", OPTION_DURATION, .fallback = "0", .max = DAY, .at = AT(tool, cache_ms),
+    {"cache", OPTION_DURATION, OPTION_PERFORMED, .fallback = "0", .max = DAY, .at = AT(tool, cache_ms),
      .text = "Class `read`: keep results in memory this long; 0 = off."},
     {"redact", OPTION_POINTERS, .computed = "none", .at = AT(tool, redact_pointers), .count_at = AT(tool, redact_count),
      .text = "Parts of arguments and results that are masked wherever they are shown."},

@@ -57,8 +57,12 @@ enum option_kind {
     OPTION_COMMAND = 4,
     OPTION_MAIL = 8,
     OPTION_GUARDED = 16, /* tools whose effect the application performs itself */
+    OPTION_STEPS = 32,   /* tools whose effect is that of other tools, one after the other */
 };
-#define OPTION_KIND_COUNT 5
+#define OPTION_KIND_COUNT 6
+#define OPTION_PERFORMED                                                                                               \
+    (OPTION_HTTP | OPTION_MCP | OPTION_COMMAND | OPTION_MAIL | OPTION_GUARDED) /* all but steps                        \
+                                                                                */
 
 struct option_kind_names {
     enum option_kind kind;
@@ -74,6 +78,7 @@ struct option {
     enum option_kind kind;
     bool required;
     bool imported;                           /* may be left out where an MCP server's import fills it in */
+    bool of_steps;                           /* may be left out where a list of steps says it */
     bool may_be_empty;                       /* OPTION_TEXT: "" is a value */
     const char *fallback;                    /* default as written in the file; NULL: none */
     const char *by_class[5];                 /* tools: defaults by enum tool_class, instead of fallback */
@@ -107,6 +112,8 @@ extern const struct option_section config_entity_section, config_state_guard_sec
 extern const struct option_section config_playbook_section;
 /* config_mail.c */
 extern const struct option_section config_smtp_section, config_imap_section, config_tool_mail_section;
+/* config_steps.c */
+extern const struct option_section config_step_section;
 /* config_command.c */
 extern const struct option_section config_command_section, config_command_key_section, config_run_section,
     config_command_lookup_section, config_guard_mode_section;

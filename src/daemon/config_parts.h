@@ -30,6 +30,7 @@ struct loaded_tool {
     struct mail_tool *mail;
     struct config_claims *claims;       /* in the arena; what it holds is released with the tool */
     struct config_playbooks *playbooks; /* the same */
+    struct config_steps *steps;         /* the same; NULL: no multi-step tool */
     struct jq_program *approval_when;   /* NULL when not stated */
     struct template *key;               /* NULL after errors or when not stated, like the next two */
     struct normal *normal;
@@ -143,6 +144,21 @@ void config_playbooks_release(struct loaded_tool *tool);
 
 /* Member names in the tool's templates, volatile and normalize that its input schema does not know. */
 void config_names_check(const struct loader *loader, const struct json *section, const char *pointer,
+/* The tool of that name, or NULL, which is told at pointer. When all tools are read. */
+const struct tool *config_find_tool(const struct loader *loader, const char *name, const char *pointer);
+/* Whether arguments that are made from form can fit the tool's input schema. */
+void config_form_check(const struct loader *loader, const struct json *form, const struct tool *tool,
+                       const char *pointer);
+
+/* tools.NAME.steps. class: that of the most dangerous step; false when it is not known. check: when all tools are read,
+ * whether those of the steps are there and fit. */
+bool config_steps_stated(const struct json *section);
+bool config_steps_class(const struct loader *loader, const struct json *section, const char *pointer,
+                        enum tool_class *class);
+void config_steps_read(const struct loader *loader, const struct json *section, const char *pointer,
+                       struct loaded_tool *tool);
+void config_steps_check(const struct loader *loader);
+void config_steps_release(struct loaded_tool *tool);
                         const struct tool *tool);
 
 /* Problems from index `from` on that repeat the place of an error between `start` and `from` are dropped: the option

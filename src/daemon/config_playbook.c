@@ -158,7 +158,7 @@ void config_playbooks_read(const struct loader *loader, const struct json *secti
 
 /* ---- when all tools are known ---- */
 
-static const struct tool *find_tool(const struct loader *loader, const char *name, const char *pointer)
+const struct tool *config_find_tool(const struct loader *loader, const char *name, const char *pointer)
 {
     const struct loaded *loaded = loader->loaded;
     const char *names[CONFIG_SUGGESTIONS_MAX];
@@ -177,9 +177,9 @@ static const struct tool *find_tool(const struct loader *loader, const char *nam
     return NULL;
 }
 
-/* A form names its members: what the compensating tool requires and does not get, or does not know, fails each run. */
-static void check_members(const struct loader *loader, const struct playbook *playbook, const struct tool *tool,
-                          const char *pointer)
+/* A form names its members: what the tool requires and does not get, or does not know, fails each run. */
+void config_form_check(const struct loader *loader, const struct json *form, const struct tool *tool,
+                       const char *pointer)
 {
     const struct json *schema = tool->input_schema_json;
     const struct json *required = schema ? json_get(schema, "required") : NULL;
@@ -190,13 +190,13 @@ static void check_members(const struct loader *loader, const struct playbook *pl
         const struct json *name = &required->items[i];
         const struct json *property = properties ? json_get_str(properties, name->text) : NULL;
         bool has_default = property && property->type == JSON_OBJECT && json_get(property, "default");
-        if (name->type == JSON_STRING && !has_default && !json_get_str(playbook->form, name->text))
+        if (name->type == JSON_STRING && !has_default && !json_get_str(form, name->text))
             problems_add(loader->problems, pointer, "does not give \"%.*s\", which %s requires", STR_ARG(name->text),
                          tool->name);
     }
     bool closed = additional && additional->type == JSON_BOOL && !additional->boolean;
-    for (uint32_t i = 0; closed && i < playbook->form->count; i++) {
-        struct str name = playbook->form->members[i].name;
+    for (uint32_t i = 0; closed && i < form->count; i++) {
+        struct str name = form->members[i].name;
         if (!properties || !json_get_str(properties, name))
             problems_add(loader->problems, options_pointer(arena, pointer, name), "%s has no argument \"%.*s\"",
                          tool->name, STR_ARG(name));
@@ -208,14 +208,17 @@ static void check_one(const struct loader *loader, const struct loaded_tool *own
     struct arena *arena = &loader->loaded->arena;
     const char *at = options_pointer(arena, "/tools", str_of(owner->core.name));
     at = options_pointer(arena, options_pointer(arena, at, STR("compensation")), str_of(playbook->name));
-    const struct tool *tool = find_tool(loader, playbook->tool, options_pointer(arena, at, STR("tool")));
+    const struct tool *tool = config_find_tool(loader, playbook->tool, options_pointer(arena, at, STR("tool")));
     if (!tool)
         return;
+    if (tool->steps)
+        problems_add(loader->problems, options_pointer(arena, at, STR("tool")),
+                     "%s is a multi-step tool: a playbook runs one that is not", tool->name);
     if (tool->class == CLASS_READ || tool->forwarded)
         problems_add(loader->problems, options_pointer(arena, at, STR("tool")),
                      "%s changes nothing that onced knows of (class read): it can undo nothing", tool->name);
     if (playbook->form)
-        check_members(loader, playbook, tool, options_pointer(arena, at, STR("arguments")));
+        config_form_check(loader, playbook->form, tool, options_pointer(arena, at, STR("arguments")));
     if (!playbook->escalate)
         problems_warn(loader->problems, at, "does not say what an operator is to do when it fails: state escalate");
 }

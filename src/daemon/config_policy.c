@@ -199,10 +199,27 @@ static void check_times(const struct policy *policy)
         WARNING(policy, "repeat_window", "is longer than retain: arguments and results are kept for the whole window");
 }
 
+/* What its steps' own tools say holds for each step: approvals, look-ups, retries. */
+static void check_steps(const struct policy *policy)
+{
+    const struct tool *tool = policy->tool;
+    if (tool->class == CLASS_READ)
+        ERROR(policy, "steps",
+              "change nothing (class read): there is nothing to keep whole, call the tools themselves");
+    if (tool->class == CLASS_EXTERNAL_IRREVERSIBLE && !states(policy, "key") && tool->identity != IDENTITY_CALLER)
+        ERROR(policy, "steps",
+              "of class external_irreversible are among them: such a tool needs a business key (key) or identity: "
+              "caller");
+}
+
 void config_tool_check(const struct loader *loader, const struct json *section, const char *pointer,
                        struct loaded_tool *loaded)
 {
     struct policy policy = {loader, section, pointer, &loaded->core};
+    if (loaded->core.steps) {
+        check_steps(&policy);
+        return;
+    }
     if (loaded->core.class == CLASS_READ) {
         check_read(&policy);
         loaded->core.reconcile.strategy_count = 0;

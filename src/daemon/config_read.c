@@ -671,6 +671,10 @@ static void refuse_kind(const struct options_reader *reader, const struct option
 {
     struct buf owners;
     const char *one = "";
+    if (option->kind == OPTION_PERFORMED) {
+        problems_add(reader->problems, pointer, "is not for multi-step tools: it is said at the tools of their steps");
+        return;
+    }
     buf_init(&owners, 0);
     for (size_t i = 0; i < OPTION_KIND_COUNT; i++) {
         if (option->kind & config_kinds[i].kind)
@@ -678,11 +682,13 @@ static void refuse_kind(const struct options_reader *reader, const struct option
         if (reader->kind == config_kinds[i].kind)
             one = config_kinds[i].one;
     }
-    problems_add(reader->problems, pointer, "belongs to %s and their tools; this one is %s", buf_str(&owners).p, one);
+    bool of_tools = !(option->kind & ~(unsigned)(OPTION_GUARDED | OPTION_STEPS));
+    problems_add(reader->problems, pointer, "belongs to %s%s; this one is %s", buf_str(&owners).p,
+                 of_tools ? "" : " and their tools", one);
     buf_release(&owners);
 }
 
-#define SECTION_OPTIONS_MAX 64
+#define SECTION_OPTIONS_MAX 80
 
 static void refuse_unknown(const struct options_reader *reader, const struct option_section *section, struct str name,
                            const char *pointer)
@@ -716,6 +722,8 @@ static void require(const struct options_reader *reader, const struct option_sec
     for (size_t i = 0; i < section->count; i++) {
         const struct option *option = &section->options[i];
         bool wanted = option->required && !reader->partial && is_of_kind(option, reader->kind);
+        if (option->of_steps && reader->kind == OPTION_STEPS)
+            wanted = false;
         if (!wanted || (value && json_get(value, option->name)))
             continue;
         struct buf buf;

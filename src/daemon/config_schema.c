@@ -407,7 +407,7 @@ static void write_required(struct json_out *out, const struct option_section *se
     for (size_t i = 0; i < section->count; i++) {
         const struct option *option = &section->options[i];
         bool wanted = option->required && (option->kind == OPTION_ANY_KIND || (option->kind & kind));
-        if (!wanted || (option->imported && !imported))
+        if (!wanted || (option->imported && !imported) || (option->of_steps && kind == OPTION_STEPS))
             continue;
         if (!any) {
             json_out_name(out, "required");
@@ -525,7 +525,9 @@ static void write_type_cell(struct buf *out, const struct option *option)
 
 static void write_default_cell(struct buf *out, const struct option *option)
 {
-    if (option->required && option->imported) {
+    if (option->required && option->of_steps) {
+        buf_add_text(out, "required; an import or the steps fill it in");
+    } else if (option->required && option->imported) {
         buf_add_text(out, "required; an import fills it in");
     } else if (option->required) {
         buf_add_text(out, "required");
@@ -545,6 +547,10 @@ static void write_default_cell(struct buf *out, const struct option *option)
 static void write_kind_labels(struct buf *out, enum option_kind kind)
 {
     const char *between = " | ";
+    if (kind == OPTION_PERFORMED) {
+        buf_add_text(out, " | not multi-step: ");
+        return;
+    }
     for (size_t i = 0; i < OPTION_KIND_COUNT; i++) {
         if (!(kind & config_kinds[i].kind))
             continue;

@@ -154,6 +154,8 @@ static void read_messages(const struct loader *loader, const struct json *sectio
 
 static enum option_kind tool_kind(const struct loaded_provider *provider, const struct json *section)
 {
+    if (config_steps_stated(section))
+        return OPTION_STEPS;
     if (section->type == JSON_OBJECT && json_get(section, "guard_mode"))
         return OPTION_GUARDED;
     if (provider) {
@@ -240,8 +242,9 @@ void config_tool_read(const struct loader *loader, struct str name, const struct
                      CONFIG_NAME_BYTES_MAX);
     size_t start = problems->count;
     enum tool_class class;
-    bool classified = find_class(section, &class);
-    const struct loaded_provider *provider = find_provider(loader, section, pointer);
+    bool steps = config_steps_stated(section);
+    bool classified = steps ? config_steps_class(loader, section, pointer, &class) : find_class(section, &class);
+    const struct loaded_provider *provider = steps ? NULL : find_provider(loader, section, pointer);
     enum option_kind kind = tool_kind(provider, section);
     struct options_reader reader = {arena, problems, class, kind, false};
     out->section = section;
@@ -261,7 +264,9 @@ void config_tool_read(const struct loader *loader, struct str name, const struct
     out->core.provider = provider ? &provider->core : assumed_provider(arena);
     size_t from = problems->count;
     out->core.has_lookup = json_get(section, "lookup") != NULL;
-    if (kind == OPTION_GUARDED)
+    if (kind == OPTION_STEPS)
+        config_steps_read(loader, section, pointer, out);
+    else if (kind == OPTION_GUARDED)
         config_guard_read(loader, section, pointer, out);
     else if (kind == OPTION_MCP)
         compile_mcp(loader, section, pointer, provider, out), hide_key_argument(loader, pointer, out);

@@ -122,6 +122,13 @@ static void add_advice(struct buf *out, const struct engine_reply *reply, const 
         buf_printf(out, "\nDo not call %s again for this. It is recorded as %s.", name, op->id);
         return;
     case NEXT_FIX_ARGUMENTS:
+        if (op->steps.p) {
+            buf_printf(out,
+                       "\nThis attempt is over. Calling %s again is a new one; with the same arguments it may end the "
+                       "same way.",
+                       name);
+            return;
+        }
         buf_printf(out,
                    "\nNothing was changed. Mend the arguments before calling %s again; the same arguments get the "
                    "same answer.",
@@ -134,14 +141,20 @@ static void add_advice(struct buf *out, const struct engine_reply *reply, const 
     }
 }
 
+/* A multi-step operation that did not come to its end. */
+static bool rolled_back(const struct operation *op)
+{
+    return op->steps.p && op->state == STATE_COMPENSATED;
+}
+
 static void operation_words(struct buf *out, const struct engine_reply *reply, const struct mcp_result_view *view)
 {
     const struct operation *op = reply->op;
     struct str result = shown(op->result, reply->tool, &view->shape);
-    buf_add_text(out, shape_message(op, reply->tool));
+    buf_add_text(out, shape_words(view->shape.arena, op, reply->tool));
     add_advice(out, reply, view);
     if (op->state == STATE_FAILED_PERMANENT || op->state == STATE_UNKNOWN_OUTCOME || op->state == STATE_REJECTED ||
-        op->state == STATE_FAILED_RETRYABLE)
+        op->state == STATE_FAILED_RETRYABLE || rolled_back(op))
         add_error_text(out, op, reply->tool, &view->shape);
     add_note(out, reply, &view->shape);
     if (result.p) {
@@ -320,7 +333,7 @@ static bool proven_failure(enum state state)
 bool mcp_result_is_error(const struct engine_reply *reply)
 {
     switch (reply->kind) {
-    case REPLY_OPERATION: return proven_failure(reply->op->state);
+    case REPLY_OPERATION: return proven_failure(reply->op->state) || rolled_back(reply->op);
     case REPLY_READ: /* nothing can have happened: whatever is no success has failed */
         return reply->op->state != STATE_COMPLETED_SUCCESS && reply->op->state != STATE_COMPLETED_NOOP;
     case REPLY_EXPIRED: return reply->tombstone && proven_failure(reply->tombstone->state);

@@ -48,6 +48,10 @@ bool mcp_task_wanted(const struct mcp_request *request, const struct tool *tool)
 
 static const char *status_of(const struct operation *op, enum mcp_era era)
 {
+    if (op->steps.p && op->state == STATE_COMPENSATING) /* its own rollback, not the undoing of a success */
+        return "working";
+    if (op->steps.p && op->state == STATE_COMPENSATED)
+        return era == MCP_ERA_LEGACY ? "failed" : "completed";
     switch (op->state) {
     case STATE_PLANNED:
     case STATE_PENDING_DISPATCH:

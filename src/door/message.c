@@ -1,5 +1,7 @@
 #include "door/message.h"
 
+#include "door/shape_steps.h"
+
 #include <string.h>
 
 /* Bounds of what a caller is told to wait. */
@@ -27,6 +29,8 @@ static bool is_read(const struct operation *op)
 
 static enum next_action after_failure(const struct operation *op)
 {
+    if (op->steps.p) /* another call is a new attempt, unless a person did not want it */
+        return op->reason == REASON_CANCELLED ? NEXT_DO_NOT_RETRY : NEXT_FIX_ARGUMENTS;
     if (op->reason == REASON_PROVIDER_REFUSED || op->reason == REASON_BAD_REQUEST)
         return NEXT_FIX_ARGUMENTS;
     return NEXT_ASK_HUMAN;
@@ -41,13 +45,14 @@ enum next_action shape_next_action(const struct operation *op)
     case STATE_PENDING_DISPATCH:
     case STATE_DISPATCHED:
     case STATE_ACKNOWLEDGED:
-    case STATE_FAILED_RETRYABLE: return op->reason == REASON_NEEDS_OPERATOR ? NEXT_ASK_HUMAN : NEXT_WAIT;
+    case STATE_FAILED_RETRYABLE:
+    case STATE_COMPENSATING:
+        return op->reason == REASON_NEEDS_OPERATOR || op->reason == REASON_STEPS_CHANGED ? NEXT_ASK_HUMAN : NEXT_WAIT;
     case STATE_UNKNOWN_OUTCOME: return op->reason == REASON_NEEDS_OPERATOR && !is_read(op) ? NEXT_ASK_HUMAN : NEXT_WAIT;
     case STATE_FAILED_PERMANENT:
         return is_read(op) && after_failure(op) == NEXT_ASK_HUMAN ? NEXT_WAIT : after_failure(op);
     case STATE_REJECTED: return op->reason == REASON_EXPIRED ? NEXT_ASK_HUMAN : NEXT_DO_NOT_RETRY;
-    case STATE_COMPENSATING: return NEXT_WAIT;
-    case STATE_COMPENSATED: return NEXT_DO_NOT_RETRY;
+    case STATE_COMPENSATED: return op->steps.p ? after_failure(op) : NEXT_DO_NOT_RETRY;
     }
     return NEXT_ASK_HUMAN;
 }
@@ -121,13 +126,35 @@ static const char *plain_message(const struct operation *op)
     return "";
 }
 
+/* A parent sends nothing itself: "the provider" would be wrong, and it is known what was done. */
+static const char *plain_steps_message(const struct operation *op)
+{
+    if (op->state == STATE_ACKNOWLEDGED)
+        return "This is under way; not all of its steps are done yet.";
+    if (op->state == STATE_COMPENSATING)
+        return "This was not completed; what was done is being undone.";
+    if (op->state == STATE_COMPENSATED)
+        return "This was not completed; what was done has been undone.";
+    return plain_message(op);
+}
+
 const char *shape_message(const struct operation *op, const struct tool *tool)
 {
     for (size_t i = 0; tool && i < tool->message_count; i++) {
         if (tool->messages[i].state == op->state)
             return tool->messages[i].text;
     }
-    return is_read(op) ? read_message(op) : plain_message(op);
+    return is_read(op) ? read_message(op) : op->steps.p ? plain_steps_message(op) : plain_message(op);
+}
+
+const char *shape_words(struct arena *arena, const struct operation *op, const struct tool *tool)
+{
+    for (size_t i = 0; tool && i < tool->message_count; i++) {
+        if (tool->messages[i].state == op->state)
+            return tool->messages[i].text;
+    }
+    const char *told = shape_steps_message(arena, op);
+    return told ? told : shape_message(op, tool);
 }
 
 /* ---- note ---- */

@@ -99,10 +99,12 @@ static const char approval_record_schema[] =
 
 static const char approval_view_schema[] =
     "{\"type\":\"object\"," CLOSED ",\"required\":[\"operation\",\"title\",\"description\",\"class\",\"request\","
-    "\"earlier\"],\"properties\":{\"operation\":" REF(
+    "\"earlier\",\"entities\"],\"properties\":{\"operation\":" REF(
         "Operation") ",\"title\":" TEXT_OR_NULL ",\"description\":" TEXT_OR_NULL ",\"class\":" TEXT_OR_NULL
                      ",\"request\":{\"description\":\"As it would be sent, secrets and redacted parts masked.\"},"
-                     "\"earlier\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}}}}";
+                     "\"earlier\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},"
+                     "\"entities\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"type\",\"id\","
+                     "\"operations\"]}}}}";
 
 /* A text with blanks between its patterns is taken, too; what is answered is a list, or null: not limited. */
 #define PATTERNS_OR_NULL "{\"type\":[\"array\",\"null\"],\"maxItems\":100,\"items\":{\"type\":\"string\"}}"
@@ -127,6 +129,12 @@ static const char new_token_schema[] =
 
 static const char operation_schema[] =
     "{\"type\":\"object\",\"required\":[\"operation_id\",\"tool\",\"status\",\"reason\",\"replayed\","
+static const char step_schema[] =
+    "{\"type\":\"object\"," CLOSED
+    ",\"required\":[\"name\",\"tool\",\"status\",\"operation_id\"],\"properties\":{\"name\":" TEXT ",\"tool\":" TEXT
+    ",\"status\":{\"enum\":[\"waiting\",\"running\",\"done\",\"skipped\",\"failed\",\"undoing\",\"undone\",\"left\","
+    "\"stuck\"]},\"operation_id\":" ID_OR_NULL ",\"undo_operation_id\":" ID ",\"note\":" TEXT "}}";
+
     "\"attempts\","
     "\"lookups\","
     "\"version\",\"key_source\",\"key_version\",\"created_at\",\"updated_at\",\"completed_at\",\"not_before\","
@@ -157,38 +165,60 @@ static const char operation_schema[] =
                                                      ",\"distinct_from\":" TEXT_OR_NULL ","
                                                      "\"previous\":" ID_OR_NULL ",\"compensates\":" ID
                                                      ",\"playbook\":" TEXT ",\"compensation\":" ID
-                                                     ",\"key\":" TEXT_OR_NULL
-                                                     ",\"arguments\":{\"type\":[\"object\",\"null\"]},"
-                                                     "\"incidents\":" LIST_OF("Incident") ",\"approval\":" REF(
-                                                         "ApprovalRecord") ",\"decision\":" REF("ApprovalDecisi"
-                                                                                                "on") ",\"note"
-                                                                                                      "\":" TEXT ","
-                                                                                                      "\"links"
-                                                                                                      "\":{"
-                                                                                                      "\"type\""
-                                                                                                      ":["
-                                                                                                      "\"object"
-                                                                                                      "\","
-                                                                                                      "\"null\""
-                                                                                                      "]"
-                                                                                                      "," CLOSED
-                                                                                                      ",\"requi"
-                                                                                                      "red\":["
-                                                                                                      "\"self\""
-                                                                                                      ",\"event"
-                                                                                                      "s\","
-                                                                                                      "\"attemp"
-                                                                                                      "ts\"],"
-                                                                                                      "\"proper"
-                                                                                                      "ties\":{"
-                                                                                                      "\"self\""
-                                                                                                      ":" TEXT
-                                                                                                      ",\"event"
-                                                                                                      "s\""
-                                                                                                      ":" TEXT
-                                                                                                      ",\"attem"
-                                                                                                      "pts\""
-                                                                                                      ":" TEXT "}}}}";
+                                                     ",\"parent_operation_id\":" ID ",\"steps\":" LIST_OF(
+                                                         "Step") ",\"key\":" TEXT_OR_NULL
+                                                                 ",\"arguments\":{\"type\":[\"object\",\"null\"]},"
+                                                                 "\"incidents\":" LIST_OF("Incident") ",\"approval\""
+                                                                                                      ":" REF("Approval"
+                                                                                                              "Record") ",\"decision\":" REF(
+                                                                                                          "ApprovalDeci"
+                                                                                                          "si"
+                                                                                                          "on") ",\"not"
+                                                                                                                "e"
+                                                                                                                "\""
+                                                                                                                ":" TEXT
+                                                                                                                ","
+                                                                                                                "\"link"
+                                                                                                                "s"
+                                                                                                                "\":{"
+                                                                                                                "\"type"
+                                                                                                                "\""
+                                                                                                                ":["
+                                                                                                                "\"obje"
+                                                                                                                "ct"
+                                                                                                                "\","
+                                                                                                                "\"null"
+                                                                                                                "\""
+                                                                                                                "]"
+                                                                                                                "," CLOSED
+                                                                                                                ",\"req"
+                                                                                                                "ui"
+                                                                                                                "red\":"
+                                                                                                                "["
+                                                                                                                "\"self"
+                                                                                                                "\""
+                                                                                                                ",\"eve"
+                                                                                                                "nt"
+                                                                                                                "s\","
+                                                                                                                "\"atte"
+                                                                                                                "mp"
+                                                                                                                "ts\"],"
+                                                                                                                "\"prop"
+                                                                                                                "er"
+                                                                                                                "ties\""
+                                                                                                                ":{"
+                                                                                                                "\"self"
+                                                                                                                "\""
+                                                                                                                ":" TEXT
+                                                                                                                ",\"eve"
+                                                                                                                "nt"
+                                                                                                                "s\""
+                                                                                                                ":" TEXT
+                                                                                                                ",\"att"
+                                                                                                                "em"
+                                                                                                                "pts\""
+                                                                                                                ":" TEXT
+                                                                                                                "}}}}";
 
 static const char tombstone_schema[] =
     "{\"type\":\"object\",\"description\":\"An operation of which only the fact is still kept.\",\"required\":["
@@ -396,6 +426,7 @@ static const struct {
     {"Operation", operation_schema},
     {"Tombstone", tombstone_schema},
     {"OperationOrTombstone", "{\"anyOf\":[" REF("Operation") "," REF("Tombstone") "]}"},
+    {"Step", step_schema},
     {"OperationList", LIST_SCHEMA("operations", "Operation")},
     {"Event", event_schema},
     {"EventList", HISTORY_SCHEMA("events", "Event")},

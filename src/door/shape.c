@@ -1,6 +1,7 @@
 #include "door/shape.h"
 
 #include "door/message.h"
+#include "door/shape_steps.h"
 
 #include <string.h>
 
@@ -223,7 +224,7 @@ static void add_outcome(struct buf *out, const struct operation *op, const struc
     ADD(out, ",\"retry_after_ms\":");
     add_int_or_null(out, retry_ms);
     ADD(out, ",\"safe_user_message\":");
-    add_text(out, shape_message(op, tool));
+    add_text(out, shape_words(view->arena, op, tool));
 }
 
 static void add_coordinates(struct buf *out, const struct operation *op)
@@ -253,6 +254,10 @@ static void add_coordinates(struct buf *out, const struct operation *op)
     if (op->compensation) {
         ADD(out, ",\"compensation\":");
         add_text(out, op->compensation);
+    }
+    if (op->parent) {
+        ADD(out, ",\"parent_operation_id\":");
+        add_text(out, op->parent);
     }
 }
 
@@ -321,6 +326,7 @@ void shape_operation(struct buf *out, const struct operation *op, const struct t
         add_approval(out, op, view);
     if (view->with_incidents)
         add_incidents(out, view);
+    shape_steps(out, op, view->arena, view->withheld);
     add_notes(out, op, tool, view);
     add_links(out, op->id);
     buf_add_char(out, '}');

@@ -51,6 +51,8 @@ enum next_action shape_next_action(const struct operation *op);
 int64_t shape_retry_after_ms(const struct operation *op, int64_t now_ms);
 /* Plain words that never claim more than is known. tool may be NULL. */
 const char *shape_message(const struct operation *op, const struct tool *tool);
+/* The same, with how far a multi-step operation is, in arena. */
+const char *shape_words(struct arena *arena, const struct operation *op, const struct tool *tool);
 
 /* Replaces what the tool's redact paths name in a JSON text by "***". Gives the text itself when there is nothing to
  * mask, absent when it cannot be told what to mask (tool NULL). */
