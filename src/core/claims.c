@@ -306,6 +306,39 @@ enum err_code claims_read(struct arena *arena, struct str text, struct claims *o
     return ERR_NONE;
 }
 
+/* Written as it is, so that a text without it need not be read. */
+static bool is_plain(const char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || (unsigned char)*text >= 0x7f || *text == '"' || *text == '\\')
+            return false;
+    return true;
+}
+
+static bool may_name(struct str text, const struct claim_entity *entity)
+{
+    return !is_plain(entity->id) || memmem(text.p, text.n, entity->id, strlen(entity->id));
+}
+
+bool claims_share_entity(struct str text, const struct claims *of)
+{
+    struct claims claims;
+    struct arena arena;
+    bool maybe = false, shares = false;
+    for (size_t i = 0; i < of->entity_count && !maybe && claims_want_entities(text); i++)
+        maybe = may_name(text, &of->entities[i]);
+    if (!maybe)
+        return false;
+    arena_init(&arena);
+    if (claims_read(&arena, text, &claims, NULL) == ERR_NONE)
+        for (size_t i = 0; i < of->entity_count; i++)
+            for (size_t k = 0; k < claims.entity_count; k++)
+                shares = shares || (text_equal(of->entities[i].type, claims.entities[k].type) &&
+                                    text_equal(of->entities[i].id, claims.entities[k].id));
+    arena_release(&arena);
+    return shares;
+}
+
 /* ---- decisions ---- */
 
 const char *claims_verdict_name(enum claims_verdict verdict)
@@ -452,7 +485,8 @@ bool claims_holds(const struct operation *op, const char *holder)
 /* What was rolled back leaves the key, and so its window and sums, to another attempt. */
 static bool counts_now(const struct operation *op)
 {
-    return claims_count(op->state) && (op->state != STATE_COMPENSATED || op->may_have_applied);
+    bool rolled_back = op->steps.p && op->state == STATE_COMPENSATED && !op->may_have_applied;
+    return claims_count(op->state) && !rolled_back;
 }
 
 struct claims_move claims_move(enum state from, const struct operation *to)

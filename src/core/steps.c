@@ -396,6 +396,11 @@ bool steps_take(struct arena *arena, struct steps_entry *entry, const struct ope
     return false;
 }
 
+bool steps_tell(enum state from, const struct operation *to)
+{
+    return to->parent && !to->compensates && from != to->state && state_terminal(to->state);
+}
+
 /* ---- passing results on ---- */
 
 const char *steps_key(struct arena *arena, const char *parent, const char *name)

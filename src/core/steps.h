@@ -146,6 +146,9 @@ struct str steps_error(struct arena *arena, const struct steps_progress *progres
  * compensated. *entry is changed; false: it tells nothing new. Texts in arena. */
 bool steps_take(struct arena *arena, struct steps_entry *entry, const struct operation *step);
 
+/* Whether a move of an operation, a step or what was undone of one, is news to its parent. */
+bool steps_tell(enum state from, const struct operation *to);
+
 /* ---- passing results on ---- */
 
 /* The key of a step operation. */

@@ -243,11 +243,20 @@ static void refuse_repeat(struct waiter *waiter, struct flight *flight, bool ope
     tell(waiter, flight, REPLY_REPEAT, &err);
 }
 
+static void count_refusal(struct engine_stats *stats, enum claims_verdict verdict)
+{
+    stats->guards += verdict == CLAIMS_GUARD;
+    stats->entities_busy += verdict == CLAIMS_ENTITY;
+    stats->windows += verdict == CLAIMS_WINDOW;
+    stats->budgets += verdict == CLAIMS_BUDGET;
+}
+
 static void refuse_by_policy(struct waiter *waiter, struct flight *flight)
 {
     const struct ledger_admit *admit = &flight->request.admit;
     struct err err = {0};
     claims_explain(admit->admission.claims, &admit->result.refusal, &err);
+    count_refusal(&flight->engine->stats, admit->result.refusal.verdict);
     tell(waiter, flight, REPLY_POLICY, &err);
 }
 
@@ -283,6 +292,8 @@ static void admitted(struct ledger_request *request)
     if (request->code) {
         if (request->code == ERR_STALE) /* what it undoes, or is a step of, has moved */
             tell(waiter, flight, REPLY_STALE, &request->err);
+        else if (request->code == ERR_CONFLICT) /* a step is undone by its parent only */
+            tell(waiter, flight, REPLY_IMPOSSIBLE, &request->err);
         else
             tell_unavailable(waiter, flight, &request->err);
         flight_free(flight);

@@ -119,6 +119,8 @@ static void admission_answered(void *user, const struct engine_reply *reply)
         err_set(&err, reply->err->code == ERR_DENIED ? ERR_DENIED : ERR_CONFLICT, "playbook %s can not be run: %s",
                 undoing->what.playbook, reply->err->text);
         answer_kind(undoing, REPLY_IMPOSSIBLE, undoing->original, &err);
+    } else if (reply->kind == REPLY_IMPOSSIBLE) {
+        answer_kind(undoing, REPLY_IMPOSSIBLE, undoing->original, reply->err);
     } else {
         answer(undoing, reply);
     }

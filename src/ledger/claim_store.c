@@ -81,15 +81,24 @@ static enum err_code count_in(struct claim_store *store, const struct operation 
 
 /* ---- entities ---- */
 
-static enum err_code hold_all(struct claim_store *store, const char *tenant, const struct claims *claims,
-                              const char *operation, int64_t now_ms, struct arena *arena, struct err *err)
+/* Held for it by the operation that it is a step of: that one gives it back. */
+static bool held_by_parent(const struct operation *op, const char *holder)
 {
+    return holder && text_equal(holder, op->parent);
+}
+
+static enum err_code hold_all(struct claim_store *store, const struct operation *op, const struct claims *claims,
+                              int64_t now_ms, struct arena *arena, struct err *err)
+{
+    const char *tenant = op->tenant;
     for (size_t i = 0; i < claims->entity_count; i++) {
         const struct claim_entity *entity = &claims->entities[i];
         struct entity_row row;
         if (store->ops->entity(store, tenant, entity->type, entity->id, arena, &row, err))
             return err->code;
-        row.holder = operation;
+        if (held_by_parent(op, row.holder))
+            continue;
+        row.holder = op->id;
         row.held_ms = now_ms;
         if (store->ops->set_entity(store, tenant, entity->type, entity->id, &row, err))
             return err->code;
@@ -97,23 +106,29 @@ static enum err_code hold_all(struct claim_store *store, const char *tenant, con
     return ERR_NONE;
 }
 
-static enum err_code wait_for_all(struct claim_store *store, const char *tenant, const struct claims *claims,
-                                  const char *operation, struct err *err)
+static enum err_code wait_for_all(struct claim_store *store, const struct operation *op, const struct claims *claims,
+                                  struct arena *arena, struct err *err)
 {
     int64_t ticket;
     if (store->ops->wait_last(store, &ticket, err))
         return err->code;
-    for (size_t i = 0; i < claims->entity_count; i++)
-        if (store->ops->wait_add(store, tenant, claims->entities[i].type, claims->entities[i].id, operation, ticket + 1,
-                                 err))
+    for (size_t i = 0; i < claims->entity_count; i++) {
+        const struct claim_entity *entity = &claims->entities[i];
+        struct entity_row row;
+        if (store->ops->entity(store, op->tenant, entity->type, entity->id, arena, &row, err))
             return err->code;
+        if (!held_by_parent(op, row.holder) &&
+            store->ops->wait_add(store, op->tenant, entity->type, entity->id, op->id, ticket + 1, err))
+            return err->code;
+    }
     return ERR_NONE;
 }
 
-/* Whether all are free for `operation`: nobody holds them, and it is first in each queue or there is none. */
-static enum err_code all_free(struct claim_store *store, const char *tenant, const struct claims *claims,
-                              const char *operation, struct arena *arena, bool *free, struct err *err)
+/* Whether all are free for it: nobody holds them but its parent, and it is first in each queue or there is none. */
+static enum err_code all_free(struct claim_store *store, const struct operation *op, const struct claims *claims,
+                              struct arena *arena, bool *free, struct err *err)
 {
+    const char *tenant = op->tenant, *operation = op->id;
     *free = true;
     for (size_t i = 0; i < claims->entity_count && *free; i++) {
         const struct claim_entity *entity = &claims->entities[i];
@@ -123,7 +138,7 @@ static enum err_code all_free(struct claim_store *store, const char *tenant, con
         if (store->ops->entity(store, tenant, entity->type, entity->id, arena, &row, err) ||
             store->ops->waiting(store, tenant, entity->type, entity->id, arena, &count, &first, err))
             return err->code;
-        *free = !row.holder && (!first || strcmp(first, operation) == 0);
+        *free = held_by_parent(op, row.holder) || (!row.holder && (!first || strcmp(first, operation) == 0));
     }
     return ERR_NONE;
 }
@@ -134,15 +149,17 @@ static enum err_code grant_first(struct claim_store *store, const char *tenant, 
 {
     size_t count;
     const char *first;
+    struct operation op = {.tenant = tenant};
     struct claims wanted = {0};
     bool free;
     if (store->ops->waiting(store, tenant, entity->type, entity->id, arena, &count, &first, err) || !first)
         return err->code;
-    if (store->ops->waits_of(store, first, arena, &wanted, err) ||
-        all_free(store, tenant, &wanted, first, arena, &free, err) || !free)
+    strncpy(op.id, first, sizeof op.id - 1); /* what its parent holds it does not wait for */
+    if (store->ops->waits_of(store, first, arena, &wanted, err) || all_free(store, &op, &wanted, arena, &free, err) ||
+        !free)
         return err->code;
     woken(store, now_ms);
-    if (store->ops->wait_remove(store, first, err) || hold_all(store, tenant, &wanted, first, now_ms, arena, err))
+    if (store->ops->wait_remove(store, first, err) || hold_all(store, &op, &wanted, now_ms, arena, err))
         return err->code;
     return store->ops->wake(store, first, now_ms, err);
 }
@@ -190,16 +207,14 @@ static enum err_code acquire(struct claim_store *store, const struct operation *
         struct entity_row row;
         if (store->ops->entity(store, op->tenant, entity->type, entity->id, arena, &row, err))
             return err->code;
-        holds = text_equal(row.holder, op->id);
+        holds = claims_holds(op, row.holder);
     }
     if (!holds) {
-        if (store->ops->waits_of(store, op->id, arena, &waits, err) ||
-            all_free(store, op->tenant, claims, op->id, arena, &free, err))
+        if (store->ops->waits_of(store, op->id, arena, &waits, err) || all_free(store, op, claims, arena, &free, err))
             return err->code;
         if (!free)
-            return waits.entity_count > 0 ? ERR_NONE : wait_for_all(store, op->tenant, claims, op->id, err);
-        if (store->ops->wait_remove(store, op->id, err) ||
-            hold_all(store, op->tenant, claims, op->id, now_ms, arena, err))
+            return waits.entity_count > 0 ? ERR_NONE : wait_for_all(store, op, claims, arena, err);
+        if (store->ops->wait_remove(store, op->id, err) || hold_all(store, op, claims, now_ms, arena, err))
             return err->code;
     }
     woken(store, now_ms);
@@ -240,7 +255,10 @@ enum err_code claim_facts(struct claim_store *store, const struct admission *adm
         if (store->ops->entity(store, tenant, entity->type, entity->id, arena, &row, err) ||
             store->ops->waiting(store, tenant, entity->type, entity->id, arena, &out->entities[i].waiting, &first, err))
             return err->code;
-        out->entities[i].holder = row.holder;
+        if (held_by_parent(admission->op, row.holder))
+            out->entities[i].waiting = 0;
+        else
+            out->entities[i].holder = row.holder;
         out->entities[i].rev = row.rev;
     }
     if (claims->window && store->ops->window(store, tenant, claims->window, now_ms, arena, &out->window_operation,
@@ -276,8 +294,8 @@ enum err_code claim_admitted(struct claim_store *store, const struct admission *
     if (claims->entity_count == 0 || !admission->wants_entities)
         return ERR_NONE;
     if (waits)
-        return wait_for_all(store, op->tenant, claims, op->id, err);
-    return hold_all(store, op->tenant, claims, op->id, op->created_ms, arena, err);
+        return wait_for_all(store, op, claims, arena, err);
+    return hold_all(store, op, claims, op->created_ms, arena, err);
 }
 
 enum err_code claim_moved(struct claim_store *store, enum state from, const struct operation *to, struct arena *arena,

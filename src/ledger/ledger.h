@@ -154,6 +154,7 @@ struct ledger_list {
     const char *tool, *run, *principal; /* NULL = any */
     uint32_t states;                    /* bit per enum state; 0 = any */
     enum reason reason;                 /* REASON_NONE = any */
+    const struct claims *sharing;       /* only operations that claim one of these entities; NULL = any */
     const char *before;                 /* operation id: continue below it; NULL = from the newest */
     bool oldest_first;                  /* run reports: ascending, `before` then means after */
     size_t limit;                       /* <= LEDGER_LIST_MAX */
@@ -337,7 +338,10 @@ struct ledger_stats {
     int64_t by_state[STATE_COUNT]; /* out: open states exact; terminal ones as counted by the ledger's own counters */
     int64_t oldest_unknown_ms;     /* out: unknown_since of the oldest, 0 = none */
     int64_t open_incidents;
-    int64_t commits, commands; /* since start */
+    int64_t approvals_waiting;               /* operations that wait for people … */
+    int64_t oldest_approval_ms;              /* … and created_ms of the oldest, 0 = none */
+    int64_t entities_held, entities_waiting; /* places in their queues */
+    int64_t commits, commands;               /* since start */
     int64_t file_bytes;
 };
 

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "core/playbook.h"
+#include "core/steps.h"
 #include "ledger/compensation.h"
 #include "ledger/mem_claims.h"
 #include "ledger/mem_inbox.h"
@@ -277,8 +278,8 @@ static void insert_new(struct mem_ledger *ledger, const struct ledger_admit *in)
     insert_row(ledger, in->result.waits ? &waiting : in);
 }
 
-/* The move of the operation that a new compensation undoes. */
-static enum err_code undo(struct mem_ledger *ledger, struct ledger_request *request, struct ledger_transition *change);
+/* The moves of what a new compensation undoes, and of the parent of a new step: both or none. */
+static enum err_code move_others(struct mem_ledger *ledger, struct ledger_request *request);
 
 static enum err_code admit(struct mem_ledger *ledger, struct ledger_request *request)
 {
@@ -298,7 +299,7 @@ static enum err_code admit(struct mem_ledger *ledger, struct ledger_request *req
         return ERR_NONE;
     if (find_row(ledger, op->id))
         return err_set(&request->err, ERR_INTERNAL, "operation %s exists already", op->id);
-    if (compensation_check(in, &request->err) || (in->undoes && undo(ledger, request, in->undoes)))
+    if (compensation_check(in, &request->err) || move_others(ledger, request))
         return request->err.code;
     insert_new(ledger, in);
     if (!op->claims.p)
@@ -336,7 +337,7 @@ static struct operation with_life(const struct operation *row, const struct oper
     op.call = row->call, op.trace = row->trace, op.repeat_of = row->repeat_of;
     op.distinct_from = row->distinct_from, op.previous = row->previous, op.provider_key = row->provider_key;
     op.arguments = row->arguments, op.created_ms = row->created_ms, op.not_before_ms = row->not_before_ms;
-    op.claims = row->claims;
+    op.claims = row->claims, op.parent = row->parent;
     op.compensates = row->compensates, op.playbook = row->playbook, op.escalation = row->escalation;
     op.delivered = row->delivered, op.orphaned = orphaned;
     return op;
@@ -385,12 +386,40 @@ static enum err_code apply(struct mem_ledger *ledger, struct ledger_request *req
     return row->op->claims.p ? move_claims(ledger, request, change, row, from) : ERR_NONE;
 }
 
-static enum err_code undo(struct mem_ledger *ledger, struct ledger_request *request, struct ledger_transition *change)
+static enum err_code move_others(struct mem_ledger *ledger, struct ledger_request *request)
 {
-    struct mem_row *row = find_row(ledger, change->op->id);
-    if (check_change(change, row, &request->err))
-        return request->err.code;
-    return apply(ledger, request, change, row);
+    struct ledger_admit *in = &request->admit;
+    struct err *err = &request->err;
+    struct mem_row *undone = in->undoes ? find_row(ledger, in->undoes->op->id) : NULL;
+    struct mem_row *parent = in->parent ? find_row(ledger, in->parent->op->id) : NULL;
+    const char *asks = compensation_asks(in);
+    const struct mem_row *asked = asks ? find_row(ledger, asks) : NULL;
+    if ((in->undoes && check_change(in->undoes, undone, err)) ||
+        (in->parent && check_change(in->parent, parent, err)) ||
+        (asked && compensation_allowed(in, asked->op->state, err)))
+        return err->code;
+    if ((undone && apply(ledger, request, in->undoes, undone)) ||
+        (parent && apply(ledger, request, in->parent, parent)))
+        return err->code;
+    return ERR_NONE;
+}
+
+/* A step, or what was undone of one, has moved: its parent is told. */
+static enum err_code tell_parent(struct mem_ledger *ledger, struct ledger_request *request,
+                                 const struct operation *step)
+{
+    struct ledger_transition *change = &request->transition;
+    struct mem_row *parent = find_row(ledger, step->parent);
+    struct settlement settlement;
+    if (!parent)
+        return ERR_NONE;
+    struct operation *copy = operation_copy(request->arena, parent->op);
+    if (!parent_told(step, change->incident_id, copy, request->arena, &settlement))
+        return ERR_NONE;
+    enum err_code code = apply(ledger, request, &settlement.change, parent);
+    settlement_wakes(&settlement, change);
+    change->parent = settlement_tell(&settlement, request->arena);
+    return code;
 }
 
 /* A compensation has ended: what it undoes moves with it. */
@@ -405,10 +434,9 @@ static enum err_code settle(struct mem_ledger *ledger, struct ledger_request *re
     if (!compensation_settles(change, copy, request->arena, &settlement))
         return ERR_NONE;
     enum err_code code = apply(ledger, request, &settlement.change, original);
-    if (settlement.change.wake_ms && (change->wake_ms == 0 || settlement.change.wake_ms < change->wake_ms))
-        change->wake_ms = settlement.change.wake_ms;
-    compensation_settled(&settlement, request->arena, change);
-    return code;
+    settlement_wakes(&settlement, change);
+    change->undone = settlement_tell(&settlement, request->arena);
+    return !code && steps_tell(copy->state, &settlement.op) ? tell_parent(ledger, request, &settlement.op) : code;
 }
 
 static enum err_code transition(struct mem_ledger *ledger, struct ledger_request *request)
@@ -423,6 +451,8 @@ static enum err_code transition(struct mem_ledger *ledger, struct ledger_request
     enum err_code code = apply(ledger, request, change, row);
     if (!code && playbook_settles(from, row->op))
         code = settle(ledger, request, row);
+    if (!code && steps_tell(from, row->op))
+        code = tell_parent(ledger, request, operation_copy(request->arena, row->op));
     if (change->inbound)
         mem_inbox_apply(&ledger->inbox, change);
     return code;
@@ -555,6 +585,9 @@ static enum err_code expire(struct mem_ledger *ledger, struct ledger_request *re
     if (!state_terminal(row->op->state))
         return err_set(&request->err, ERR_CONFLICT, "%s is %s: only what has ended can be dropped", in->operation,
                        state_name(row->op->state));
+    const struct mem_row *parent = row->op->parent ? find_row(ledger, row->op->parent) : NULL;
+    if (parent && parent_lets_go(row->op, parent->op->state, &request->err))
+        return request->err.code;
     add_stone(ledger, row->op, in->now_ms);
     remove_row(ledger, row);
     return ERR_NONE;
@@ -612,6 +645,7 @@ static bool list_wants(const struct ledger_list *list, const struct operation *o
 {
     return (!list->states || (list->states & 1u << op->state)) &&
            (list->reason == REASON_NONE || list->reason == op->reason) &&
+           (!list->sharing || claims_share_entity(op->claims, list->sharing)) &&
            (!list->tenant || text_equal(list->tenant, op->tenant)) &&
            (!list->tool || text_equal(list->tool, op->tool)) && (!list->run || text_equal(list->run, op->run)) &&
            (!list->principal || text_equal(list->principal, op->principal));
@@ -799,8 +833,15 @@ static enum err_code stats(struct mem_ledger *ledger, struct ledger_request *req
     struct ledger_stats *out = &request->stats;
     *out = (struct ledger_stats){.commits = ledger->commits, .commands = ledger->commands};
     memcpy(out->by_state, ledger->by_state, sizeof out->by_state);
-    for (size_t i = 0; i < ledger->row_count; i++)
-        earliest(&out->oldest_unknown_ms, ledger->rows[i]->op->unknown_since_ms);
+    for (size_t i = 0; i < ledger->row_count; i++) {
+        const struct operation *op = ledger->rows[i]->op;
+        earliest(&out->oldest_unknown_ms, op->unknown_since_ms);
+        if (op->state != STATE_PLANNED || op->reason != REASON_AWAITING_APPROVAL)
+            continue;
+        out->approvals_waiting++;
+        earliest(&out->oldest_approval_ms, op->created_ms);
+    }
+    mem_claims_count(&ledger->claims, out);
     for (size_t i = 0; i < ledger->incident_count; i++)
         out->open_incidents += ledger->incidents[i].acknowledged_ms == 0;
     return ERR_NONE;

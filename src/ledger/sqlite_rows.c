@@ -141,6 +141,8 @@ struct admitted bind_operation(struct store *store, sqlite3_stmt *statement, int
     put_text(&to, op->playbook);
     put_text(&to, op->escalation);
     put_text(&to, op->compensation);
+    put_text(&to, op->parent);
+    put_str(&to, op->steps);
     if (plain.event) {
         put_name(&to, NAME_STATE, (int)op->state);
         put_name(&to, NAME_REASON, (int)admit->event.reason);
@@ -187,6 +189,7 @@ int bind_life(struct store *store, sqlite3_stmt *statement, const struct operati
     put_str(&to, op->approval);
     put_int(&to, op->ready_ms);
     put_text(&to, op->compensation);
+    put_str(&to, op->steps);
     put_str(&to, op->result);
     put_str(&to, op->error);
     return to.column;
@@ -428,6 +431,8 @@ enum err_code row_operation(struct store *store, sqlite3_stmt *row, struct arena
     op->playbook = take_text(&from);
     op->escalation = take_text(&from);
     op->compensation = take_text(&from);
+    op->parent = take_text(&from);
+    op->steps = take_str(&from);
     if (payload) {
         op->arguments = take_str(&from);
         op->result = take_str(&from);

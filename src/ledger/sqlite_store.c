@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -26,7 +25,7 @@ _Static_assert(PLACES_TRIED == 64, "HAS_ID looks as far as an insert goes");
     "wake_at_ms = ?, orphaned = ?, may_have_applied = ?, attempts = ?, lookups = ?, tries = ?, first_sent_ms = ?, "    \
     "last_sent_ms = ?, unknown_since_ms = ?, updated_ms = ?, completed_ms = ?, retries = ?, absent_count = ?, "        \
     "watch_next = ?, retain_until_ms = ?, http_status = ?, external_id = ?, result_bytes = ?, result_dropped = ?, "    \
-    "duplicate_seen = ?, approval = ?, ready_ms = ?, compensation = ?, result = ?, error = ? WHERE "
+    "duplicate_seen = ?, approval = ?, ready_ms = ?, compensation = ?, steps = ?, result = ?, error = ? WHERE "
 
 static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
@@ -39,7 +38,7 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_OPERATION_BY_ID] = "SELECT " FULL_ROW " FROM operations WHERE " HAS_ID,
     [SQL_OPERATION_BY_KEY] =
         "SELECT " FULL_ROW " FROM operations WHERE key_hash = ?1 "
-        "ORDER BY (state IN (?2, ?3) AND may_have_applied = 0), key_version DESC LIMIT 1", /* admission_answers */
+        "ORDER BY (state IN (?2, ?3, ?4) AND may_have_applied = 0), key_version DESC LIMIT 1", /* admission_answers */
     [SQL_REPEATS] = "SELECT " OPERATION_HEAD " FROM operations WHERE repeat_hash = ?1 ORDER BY n DESC LIMIT ?2",
     [SQL_REPEATS_OF_RUN] = "SELECT " OPERATION_HEAD " FROM operations WHERE run = ?1 ORDER BY n DESC LIMIT ?2",
     [SQL_IN_DOUBT] = "SELECT " OPERATION_HEAD " FROM operations WHERE n IN (SELECT operation FROM doubts "
@@ -75,12 +74,13 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
         "distinct_from, previous, provider_key, created_ms, not_before_ms, may_have_applied, attempts, lookups, tries, "
         "first_sent_ms, last_sent_ms, unknown_since_ms, updated_ms, completed_ms, retries, absent_count, watch_next, "
         "retain_until_ms, http_status, external_id, result_bytes, result_dropped, duplicate_seen, approval, ready_ms, "
-        "claims, compensates, playbook, escalation, compensation, admitted_state, admitted_reason, first_attempt, "
+        "claims, compensates, playbook, escalation, compensation, parent, steps, admitted_state, admitted_reason, "
+        "first_attempt, "
         "arguments, result, "
         "error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, "
         "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-        "?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [SQL_UPDATE_OPERATION] = UPDATE_LIFE "n = ?",
     [SQL_UPDATE_IF] = UPDATE_LIFE "n = ? AND id = ? AND rev = ?",
     [SQL_UPDATE_IF_OWNER] = UPDATE_LIFE "n = ? AND id = ? AND rev = ? AND owner = ?",
@@ -191,6 +191,11 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_OLDEST_UNKNOWN] = "SELECT unknown_since_ms FROM doubts WHERE unknown_since_ms > 0 "
                            "ORDER BY unknown_since_ms LIMIT 1",
     [SQL_OPEN_INCIDENTS] = "SELECT count(*) FROM incidents WHERE acknowledged_ms = 0",
+    [SQL_APPROVALS_WAITING] =
+        "SELECT count(*), coalesce(min(created_ms), 0) FROM operations INDEXED BY operations_approval WHERE open = 1 "
+        "AND approval IS NOT NULL AND reason = ?1",
+    [SQL_CLAIMS_COUNT] = "SELECT (SELECT count(*) FROM entities INDEXED BY entities_holder WHERE holder IS NOT NULL), "
+                         "(SELECT count(*) FROM entity_waits)",
 };
 
 /* ---- what went wrong ---- */
@@ -639,16 +644,6 @@ void store_release(struct store *store)
     arena_release(&store->scratch);
     free(store->path);
     *store = (struct store){0};
-}
-
-int store_thread(pthread_t *thread, void *(*main)(void *arg), void *arg)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(thread, NULL, main, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
 }
 
 int64_t store_file_bytes(const char *path)

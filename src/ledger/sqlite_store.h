@@ -11,7 +11,7 @@
 #include <sqlite3.h>
 
 #define STORE_APPLICATION_ID 0x6f6e6364 /* "oncd" */
-#define STORE_SCHEMA_VERSION 6
+#define STORE_SCHEMA_VERSION 7
 #define STORE_SMALL_BYTES    (16 << 20) /* files up to here are checked whole before they are used */
 #define STORE_CACHE_KIB      12288
 #define STORE_BUSY_MS        2000 /* how long another process may hold the write lock before a batch ends as unavailable */
@@ -129,6 +129,8 @@ enum statement {
     SQL_COUNTERS,
     SQL_OLDEST_UNKNOWN,
     SQL_OPEN_INCIDENTS,
+    SQL_APPROVALS_WAITING,
+    SQL_CLAIMS_COUNT,
     STATEMENT_COUNT
 };
 
@@ -197,9 +199,6 @@ struct checker *checker_start(const char *path, void (*damaged)(void *user, cons
 void checker_yield(struct checker *checker);
 void checker_stop(struct checker *checker); /* NULL is fine */
 
-/* A thread that takes no signals: they are the main thread's business. Returns as pthread_create. */
-int store_thread(pthread_t *thread, void *(*main)(void *arg), void *arg);
-
 /* ---- shared by the parts of the store ---- */
 
 /* The prepared statement, reset. NULL on failure (fault and err are set). */
@@ -228,7 +227,7 @@ enum err_code store_names_load(struct store *store, bool may_add, struct err *er
     "not_before_ms, may_have_applied, attempts, lookups, tries, first_sent_ms, last_sent_ms, unknown_since_ms, "       \
     "updated_ms, completed_ms, retries, absent_count, watch_next, retain_until_ms, http_status, external_id, "         \
     "result_bytes, result_dropped, duplicate_seen, approval, ready_ms, claims, compensates, playbook, escalation, "    \
-    "compensation"
+    "compensation, parent, steps"
 #define OPERATION_PAYLOAD ", arguments, result, error"
 #define EVENT_COLUMNS     "at_ms, cause, from_state, to_state, reason, attempt, actor, note"
 #define ATTEMPT_COLUMNS                                                                                                \

@@ -1,5 +1,6 @@
 /* The commands that write. */
 #include "core/playbook.h"
+#include "core/steps.h"
 #include "ledger/claim_store.h"
 #include "ledger/compensation.h"
 #include "ledger/sqlite_store.h"
@@ -54,6 +55,7 @@ enum err_code store_answers_by_key(struct store *store, struct arena *arena, con
         return err->code;
     sqlite3_bind_blob(by_key, 1, key_hash->b, DIGEST_BYTES, SQLITE_STATIC);
     bind_no_effect(store, by_key);
+    sqlite3_bind_int(by_key, 4, store->names.number[NAME_STATE][STATE_COMPENSATED]);
     if (read_operation(store, by_key, arena, true, NULL, op, err) ||
         is_empty(store, SQL_ANY_TOMBSTONE, &store->no_tombstones, &stones_empty, err))
         return err->code;
@@ -307,18 +309,52 @@ static enum err_code whole_or_nothing(struct store *store, enum err_code code)
     return code;
 }
 
+/* What compare-and-set and counters need of a row. */
+struct life {
+    int64_t n, rev;
+    bool owned; /* as the change demands */
+    enum state state;
+    bool orphaned, delivered;
+    int64_t unknown_since_ms;
+};
+
+static enum err_code read_life(struct store *store, const char *id, const struct ledger_transition *change, bool *found,
+                               struct life *life, struct err *err);
+
+/* What is a step of an operation that has not ended is undone by that one only. */
+static enum err_code ask_parent(struct store *store, const struct ledger_admit *admit, struct err *err)
+{
+    const char *parent = compensation_asks(admit);
+    struct life life;
+    bool found = false;
+    if (parent &&
+        (read_life(store, parent, NULL, &found, &life, err) || (found && compensation_allowed(admit, life.state, err))))
+        return err->code;
+    return ERR_NONE;
+}
+
+/* The moves of what a new compensation undoes, and of the parent of a new step: both or none. */
+static enum err_code move_others(struct store *store, struct ledger_admit *admit, struct err *err)
+{
+    enum state from;
+    if (compensation_check(admit, err) || ask_parent(store, admit, err) ||
+        (admit->undoes && write_change(store, admit->undoes, &from, err)))
+        return err->code;
+    if (!admit->parent)
+        return ERR_NONE;
+    enum err_code code = write_change(store, admit->parent, &from, err);
+    return admit->undoes ? whole_or_nothing(store, code) : code;
+}
+
 static enum err_code insert_new(struct store *store, struct ledger_admit *admit, const struct admission_result *result,
                                 struct err *err)
 {
-    enum state from;
     if (result->verdict != VERDICT_NEW || admit->dry_run)
         return ERR_NONE;
-    if (compensation_check(admit, err) || (admit->undoes && write_change(store, admit->undoes, &from, err)))
+    if (move_others(store, admit, err))
         return err->code;
-    if (admit->undoes)
-        return whole_or_nothing(store, result->waits ? insert_waiting(store, admit, err)
-                                                     : insert_operation(store, admit, err));
-    return result->waits ? insert_waiting(store, admit, err) : insert_operation(store, admit, err);
+    enum err_code code = result->waits ? insert_waiting(store, admit, err) : insert_operation(store, admit, err);
+    return admit->undoes || admit->parent ? whole_or_nothing(store, code) : code;
 }
 
 enum err_code store_admit(struct store *store, struct ledger_request *request)
@@ -342,15 +378,6 @@ enum err_code store_admit(struct store *store, struct ledger_request *request)
 }
 
 /* ---- transition ---- */
-
-/* What compare-and-set and counters need of a row. */
-struct life {
-    int64_t n, rev;
-    bool owned; /* as the change demands */
-    enum state state;
-    bool orphaned, delivered;
-    int64_t unknown_since_ms;
-};
 
 /* change NULL: nothing is demanded of the owner. */
 static enum err_code read_life(struct store *store, const char *id, const struct ledger_transition *change, bool *found,
@@ -477,6 +504,33 @@ static enum err_code write_change(struct store *store, struct ledger_transition 
     return change->op->claims.p ? store_claim_moved(store, life.state, change, err) : ERR_NONE;
 }
 
+static enum err_code read_other(struct store *store, const char *id, struct operation **out, struct err *err)
+{
+    sqlite3_stmt *by_id = store_prepare(store, SQL_OPERATION_BY_ID, err);
+    if (!by_id)
+        return err->code;
+    bind_id(by_id, id);
+    return read_operation(store, by_id, &store->scratch, true, NULL, out, err);
+}
+
+/* A step, or what was undone of one, has moved: its parent is told. */
+static enum err_code tell_parent(struct store *store, struct ledger_request *request, const struct operation *step)
+{
+    struct ledger_transition *change = &request->transition;
+    struct err *err = &request->err;
+    struct operation *parent;
+    struct settlement settlement;
+    enum state from;
+    if (read_other(store, step->parent, &parent, err) || !parent ||
+        !parent_told(step, change->incident_id, parent, &store->scratch, &settlement))
+        return err->code;
+    if (write_change(store, &settlement.change, &from, err))
+        return err->code;
+    settlement_wakes(&settlement, change);
+    change->parent = settlement_tell(&settlement, request->arena);
+    return ERR_NONE;
+}
+
 /* A compensation has ended: what it undoes moves with it. */
 static enum err_code settle(struct store *store, struct ledger_request *request)
 {
@@ -485,19 +539,14 @@ static enum err_code settle(struct store *store, struct ledger_request *request)
     struct operation *original;
     struct settlement settlement;
     enum state from;
-    sqlite3_stmt *by_id = store_prepare(store, SQL_OPERATION_BY_ID, err);
-    if (!by_id)
-        return err->code;
-    bind_id(by_id, change->op->compensates);
-    if (read_operation(store, by_id, &store->scratch, true, NULL, &original, err) || !original ||
+    if (read_other(store, change->op->compensates, &original, err) || !original ||
         !compensation_settles(change, original, &store->scratch, &settlement))
         return err->code;
     if (write_change(store, &settlement.change, &from, err))
         return err->code;
-    if (settlement.change.wake_ms && (change->wake_ms == 0 || settlement.change.wake_ms < change->wake_ms))
-        change->wake_ms = settlement.change.wake_ms;
-    compensation_settled(&settlement, request->arena, change);
-    return ERR_NONE;
+    settlement_wakes(&settlement, change);
+    change->undone = settlement_tell(&settlement, request->arena);
+    return steps_tell(from, &settlement.op) ? tell_parent(store, request, &settlement.op) : ERR_NONE;
 }
 
 enum err_code store_transition(struct store *store, struct ledger_request *request)
@@ -511,6 +560,8 @@ enum err_code store_transition(struct store *store, struct ledger_request *reque
     if (write_change(store, change, &from, err))
         return err->code;
     if (playbook_settles(from, change->op) && whole_or_nothing(store, settle(store, request)))
+        return err->code;
+    if (steps_tell(from, change->op) && whole_or_nothing(store, tell_parent(store, request, change->op)))
         return err->code;
     return change->inbound ? store_inbound_apply(store, change, source, err) : ERR_NONE;
 }
@@ -687,6 +738,11 @@ enum err_code store_expire(struct store *store, struct ledger_request *request)
     if (read_operation(store, by_id, &store->scratch, false, &n, &op, err))
         return err->code;
     if (expire_check(expire, op, err))
+        return err->code;
+    struct life parent;
+    bool found = false;
+    if (op->parent &&
+        (read_life(store, op->parent, NULL, &found, &parent, err) || (found && parent_lets_go(op, parent.state, err))))
         return err->code;
     sqlite3_stmt *insert = store_prepare(store, SQL_INSERT_TOMBSTONE, err);
     if (!insert)
