@@ -1,10 +1,7 @@
-/* The SQLite ledger: a queue, one thread that owns the connection, and group commit.
- *
- *   submitting thread                      ledger thread
- *   submit ──▶ waiting ──(up to batch_max)──▶ BEGIN, commands in order, COMMIT (one fsync)
- *   poll   ◀── finished ◀──────────────────── all at once, one notification
- *
- * What fails a whole transaction never takes others along silently: see run_batch. */
+/* The SQLite ledger: a queue (queue.h), its thread that owns the connection, and group commit: BEGIN, the commands of a
+ * batch in order, COMMIT (one fsync). What fails a whole transaction never takes others along silently: see run_part.
+ */
+#include "ledger/queue.h"
 #include "ledger/sqlite_store.h"
 
 #include "base/mark.h"
@@ -12,16 +9,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <time.h>
 #include <unistd.h>
 
-#define BATCH_DEFAULT 512
-#define BATCH_MAX     4096
 /* The write-ahead log is copied back when it has grown to this many pages (16 MiB), after the results were handed over.
  * A thread of its own for this was tried: what takes the time is the disk's flush, which holds up commits all the same.
  * A longer log would be copied more cheaply, but takes longer to read after a crash. */
@@ -29,36 +22,15 @@
 /* From here on the background check is asked to let go of its read transaction. */
 #define CHECKPOINT_URGENT_FRAMES (8 * CHECKPOINT_FRAMES)
 
-struct request_list {
-    struct ledger_request *first, **last;
-};
-
-/* What admission changes in a request, to be put back before it is executed again. */
-struct saved_identity {
-    int key_version;
-    const char *previous;
-};
-
 struct sqlite_ledger {
     struct ledger base;
-    void (*notify)(void *user);
-    void *user;
-    size_t batch_max;
+    struct queue queue;
     int lock_fd; /* -1: none */
-    bool started;
-    pthread_t thread;
-
-    pthread_mutex_t mutex; /* guards from here … */
-    pthread_cond_t work;   /* something is waiting, or stopping */
-    pthread_cond_t ready;  /* something is finished */
-    struct request_list waiting, finished;
-    size_t queued;       /* waiting or being executed */
-    bool idle, stopping; /* … to here */
 
     /* the ledger thread's */
     struct store store;
     struct saved_identity *saved; /* one per place in a batch */
-    int64_t commits, commands;
+    int64_t commits;
     int checkpoint_at; /* frames */
     struct checker *checker;
 
@@ -66,19 +38,6 @@ struct sqlite_ledger {
     atomic_flag damage_taken;
     struct err damage;
 };
-
-static void list_init(struct request_list *list)
-{
-    list->first = NULL;
-    list->last = &list->first;
-}
-
-static void list_append(struct request_list *list, struct ledger_request *request)
-{
-    request->next = NULL;
-    *list->last = request;
-    list->last = &request->next;
-}
 
 /* ---- damage ---- */
 
@@ -97,18 +56,8 @@ static void set_damaged(void *user, const struct err *err)
 static void save_identities(struct sqlite_ledger *ledger, struct ledger_request *first)
 {
     struct saved_identity *saved = ledger->saved;
-    for (struct ledger_request *request = first; request; request = request->next, saved++)
-        if (request->command == LEDGER_ADMIT)
-            *saved = (struct saved_identity){request->admit.admission.op->key_version,
-                                             request->admit.admission.op->previous};
-}
-
-static void restore_identity(struct ledger_request *request, const struct saved_identity *saved)
-{
-    if (request->command == LEDGER_ADMIT) {
-        request->admit.admission.op->key_version = saved->key_version;
-        request->admit.admission.op->previous = saved->previous;
-    }
+    for (struct ledger_request *request = first; request; request = request->next)
+        saved_identity_take(saved++, request);
 }
 
 /* Executes count requests from first on in one transaction. Unless FAULT_NONE comes back, nothing of it happened and
@@ -124,7 +73,7 @@ static enum store_fault run_group(struct sqlite_ledger *ledger, struct ledger_re
     }
     struct ledger_request *request = first;
     for (size_t i = 0; i < count; i++, request = request->next) {
-        restore_identity(request, &saved[i]);
+        saved_identity_put(&saved[i], request);
         store_execute(store, request);
         if (store->fault) {
             *err = request->err;
@@ -139,18 +88,6 @@ static enum store_fault run_group(struct sqlite_ledger *ledger, struct ledger_re
     return FAULT_NONE;
 }
 
-static void fail(struct ledger_request *request, const struct err *err)
-{
-    request->code = err->code;
-    request->err = *err;
-}
-
-static void fail_all(struct ledger_request *first, size_t count, const struct err *err)
-{
-    for (size_t i = 0; i < count; i++, first = first->next)
-        fail(first, err);
-}
-
 /* Nothing can be written now: commands that would write end with err, all others (an admission that meets an existing
  * operation is one) are answered. */
 static void run_refusing(struct sqlite_ledger *ledger, struct ledger_request *first, size_t count,
@@ -161,7 +98,7 @@ static void run_refusing(struct sqlite_ledger *ledger, struct ledger_request *fi
     enum store_fault fault = run_group(ledger, first, count, saved, false, &reading);
     ledger->store.refuse = NULL;
     if (fault)
-        fail_all(first, count, &reading);
+        request_fail_all(first, count, &reading);
 }
 
 /*   fault of the group    what happens
@@ -190,35 +127,36 @@ static void run_part(struct sqlite_ledger *ledger, struct ledger_request *first,
         return;
     case FAULT_CORRUPT:
         set_damaged(ledger, &err);
-        fail_all(first, count, &err);
+        request_fail_all(first, count, &err);
         return;
     case FAULT_COMMAND: break;
     }
     if (count == 1) {
-        fail(first, &err);
+        request_fail(first, &err);
         return;
     }
     for (size_t i = 0; i < count; i++, first = first->next)
         run_part(ledger, first, 1, &saved[i]);
 }
 
-static void run_batch(struct sqlite_ledger *ledger, struct ledger_request *first, size_t count)
+static void run_batch(void *owner, struct ledger_request *first, size_t count)
 {
+    struct sqlite_ledger *ledger = owner;
     save_identities(ledger, first);
     run_part(ledger, first, count, ledger->saved);
-    ledger->commands += (int64_t)count;
     for (; first; first = first->next) {
         if (first->command == LEDGER_STATS && first->code == 0) {
             first->stats.commits = ledger->commits;
-            first->stats.commands = ledger->commands;
+            first->stats.commands = ledger->queue.commands + (int64_t)count;
         }
     }
 }
 
 /* After each batch. While somebody reads (a backup, the check) the log can not start over and grows on: then the next
  * attempt comes only when it has grown by as much again. */
-static void keep_log_bounded(struct sqlite_ledger *ledger)
+static void keep_log_bounded(void *owner)
 {
+    struct sqlite_ledger *ledger = owner;
     int frames = ledger->store.wal_frames;
     if (frames < CHECKPOINT_FRAMES)
         ledger->checkpoint_at = CHECKPOINT_FRAMES;
@@ -230,154 +168,32 @@ static void keep_log_bounded(struct sqlite_ledger *ledger)
     ledger->checkpoint_at = frames + CHECKPOINT_FRAMES;
 }
 
-/* ---- the thread ---- */
-
-/* Takes up to batch_max requests off the queue, waits for the first one. Zero: time to end. */
-static size_t take_batch(struct sqlite_ledger *ledger, struct ledger_request **first)
-{
-    size_t count = 0;
-    pthread_mutex_lock(&ledger->mutex);
-    while (!ledger->waiting.first && !ledger->stopping) {
-        ledger->idle = true;
-        pthread_cond_wait(&ledger->work, &ledger->mutex);
-    }
-    ledger->idle = false;
-    *first = ledger->waiting.first;
-    struct ledger_request *last = NULL;
-    for (struct ledger_request *r = *first; r && count < ledger->batch_max; r = r->next) {
-        last = r;
-        count++;
-    }
-    if (last) {
-        ledger->waiting.first = last->next;
-        last->next = NULL;
-    }
-    if (!ledger->waiting.first)
-        list_init(&ledger->waiting);
-    pthread_mutex_unlock(&ledger->mutex);
-    return count;
-}
-
-static void hand_over(struct sqlite_ledger *ledger, struct ledger_request *first, size_t count)
-{
-    struct ledger_request *last = first;
-    while (last->next)
-        last = last->next;
-    pthread_mutex_lock(&ledger->mutex);
-    bool quiet = !ledger->finished.first; /* else the notification for the ones before has not been followed yet */
-    *ledger->finished.last = first;
-    ledger->finished.last = &last->next;
-    ledger->queued -= count;
-    pthread_mutex_unlock(&ledger->mutex);
-    pthread_cond_signal(&ledger->ready);
-    if (quiet && ledger->notify)
-        ledger->notify(ledger->user);
-}
-
-static void *ledger_main(void *arg)
-{
-    struct sqlite_ledger *ledger = arg;
-    struct ledger_request *first;
-    size_t count;
-    pthread_setname_np(pthread_self(), "ledger");
-    while ((count = take_batch(ledger, &first)) > 0) {
-        run_batch(ledger, first, count);
-        MARK(batch_committed);
-        hand_over(ledger, first, count);
-        keep_log_bounded(ledger);
-    }
-    return NULL;
-}
-
 /* ---- the interface ---- */
 
 static void sqlite_submit(struct ledger *base, struct ledger_request *request)
 {
-    struct sqlite_ledger *ledger = (struct sqlite_ledger *)base;
-    bool refused_first = false, wake = false;
-    pthread_mutex_lock(&ledger->mutex);
-    if (ledger->queued < LEDGER_QUEUE_MAX) {
-        list_append(&ledger->waiting, request);
-        ledger->queued++;
-        wake = ledger->idle;
-        ledger->idle = false; /* one wake-up is enough */
-    } else {                  /* the only case in which a request overtakes others */
-        request->code = err_set(&request->err, ERR_UNAVAILABLE, "the ledger has %d commands waiting: try again later",
-                                LEDGER_QUEUE_MAX);
-        refused_first = !ledger->finished.first;
-        list_append(&ledger->finished, request);
-        pthread_cond_signal(&ledger->ready);
-    }
-    pthread_mutex_unlock(&ledger->mutex);
-    if (wake)
-        pthread_cond_signal(&ledger->work);
-    if (refused_first && ledger->notify)
-        ledger->notify(ledger->user);
+    queue_submit(&((struct sqlite_ledger *)base)->queue, request);
 }
 
 static void sqlite_poll(struct ledger *base)
 {
-    struct sqlite_ledger *ledger = (struct sqlite_ledger *)base;
-    pthread_mutex_lock(&ledger->mutex);
-    struct ledger_request *request = ledger->finished.first;
-    list_init(&ledger->finished);
-    pthread_mutex_unlock(&ledger->mutex);
-    while (request) {
-        struct ledger_request *next = request->next; /* done may free the request */
-        request->next = NULL;
-        request->done(request);
-        request = next;
-    }
+    queue_poll(&((struct sqlite_ledger *)base)->queue);
 }
 
 static void sqlite_wait(struct ledger *base, int timeout_ms)
 {
-    struct sqlite_ledger *ledger = (struct sqlite_ledger *)base;
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    pthread_mutex_lock(&ledger->mutex);
-    int rc = 0;
-    while (!ledger->finished.first && rc == 0)
-        rc = pthread_cond_timedwait(&ledger->ready, &ledger->mutex, &until);
-    pthread_mutex_unlock(&ledger->mutex);
-}
-
-/* Waits until something is finished; false when nothing is left to wait for. */
-static bool wait_for_rest(struct sqlite_ledger *ledger)
-{
-    pthread_mutex_lock(&ledger->mutex);
-    while (!ledger->finished.first && ledger->queued > 0)
-        pthread_cond_wait(&ledger->ready, &ledger->mutex);
-    bool some = ledger->finished.first;
-    pthread_mutex_unlock(&ledger->mutex);
-    return some;
+    queue_wait(&((struct sqlite_ledger *)base)->queue, timeout_ms);
 }
 
 static void sqlite_close(struct ledger *base)
 {
     struct sqlite_ledger *ledger = (struct sqlite_ledger *)base;
-    if (ledger->started) {
-        while (wait_for_rest(ledger))
-            sqlite_poll(base);
-        pthread_mutex_lock(&ledger->mutex);
-        ledger->stopping = true;
-        pthread_cond_signal(&ledger->work);
-        pthread_mutex_unlock(&ledger->mutex);
-        pthread_join(ledger->thread, NULL);
-    }
+    queue_stop(&ledger->queue);
     checker_stop(ledger->checker);
     store_release(&ledger->store);
     if (ledger->lock_fd >= 0)
         close(ledger->lock_fd); /* the file stays: removing it would race with the next owner */
-    pthread_cond_destroy(&ledger->work);
-    pthread_cond_destroy(&ledger->ready);
-    pthread_mutex_destroy(&ledger->mutex);
+    queue_release(&ledger->queue);
     free(ledger->saved);
     free(ledger);
 }
@@ -431,23 +247,13 @@ static struct sqlite_ledger *ledger_new(const struct ledger_sqlite_options *opti
 {
     struct sqlite_ledger *ledger = mem_zero(sizeof *ledger);
     ledger->base.ops = &sqlite_ops;
-    ledger->notify = options->notify;
-    ledger->user = options->user;
-    ledger->batch_max = options->batch_max ? options->batch_max : BATCH_DEFAULT;
-    if (ledger->batch_max > BATCH_MAX)
-        ledger->batch_max = BATCH_MAX;
-    ledger->saved = mem_zero(ledger->batch_max * sizeof *ledger->saved);
+    queue_init(&ledger->queue, options->batch_max, options->notify, options->user);
+    ledger->queue.run = run_batch;
+    ledger->queue.after = keep_log_bounded;
+    ledger->queue.owner = ledger;
+    ledger->saved = mem_zero(ledger->queue.batch_max * sizeof *ledger->saved);
     ledger->lock_fd = -1;
     atomic_flag_clear(&ledger->damage_taken);
-    list_init(&ledger->waiting);
-    list_init(&ledger->finished);
-    pthread_mutex_init(&ledger->mutex, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&ledger->work, NULL);
-    pthread_cond_init(&ledger->ready, &monotonic);
-    pthread_condattr_destroy(&monotonic);
     return ledger;
 }
 
@@ -467,10 +273,7 @@ enum err_code ledger_sqlite_open(const struct ledger_sqlite_options *options, st
         goto out;
     if (options->read_only)
         set_damaged(ledger, &(struct err){ERR_DENIED, "the ledger was opened for reading only"});
-    if (store_thread(&ledger->thread, ledger_main, ledger) != 0)
-        err_set(err, ERR_IO, "the ledger thread can not be started: %s", strerror(errno));
-    else
-        ledger->started = true;
+    queue_start(&ledger->queue, err);
 out:
     if (err->code)
         sqlite_close(&ledger->base);

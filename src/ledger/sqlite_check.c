@@ -1,4 +1,5 @@
 /* Integrity checks: at once for small files, in the background for large ones. */
+#include "ledger/queue.h"
 #include "ledger/sqlite_store.h"
 
 #include "base/mem.h"
@@ -117,7 +118,7 @@ struct checker *checker_start(const char *path, void (*damaged)(void *user, cons
     checker->user = user;
     pthread_mutex_init(&checker->mutex, NULL);
     pthread_cond_init(&checker->wake, NULL);
-    if (store_thread(&checker->thread, checker_main, checker) == 0)
+    if (queue_thread(&checker->thread, checker_main, checker) == 0)
         return checker;
     free(checker->path);
     free(checker);

@@ -118,7 +118,7 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_TOKENS] = "SELECT " TOKEN_COLUMNS " FROM principals ORDER BY id",
     [SQL_REVOKE_TOKEN] = "UPDATE principals SET revoked_ms = ?2 WHERE id = ?1",
     [SQL_INSERT_INBOUND] = "INSERT INTO inbox (" INBOX_COLUMNS ") "
-                           "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                           "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [SQL_INBOX_BY_EVENT] = "SELECT " INBOX_COLUMNS " FROM inbox WHERE source = ?1 AND event = ?2",
     [SQL_INBOX_BY_ID] = "SELECT " INBOX_COLUMNS " FROM inbox WHERE id = ?1",
     [SQL_INBOX_AGAIN] = "UPDATE inbox SET duplicates = duplicates + 1, duplicate_ms = ?2 WHERE id = ?1",
@@ -138,6 +138,12 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
         "SELECT " INBOX_COLUMNS " FROM inbox WHERE operation = ?3 AND id < ?1 ORDER BY id DESC LIMIT ?2",
     [SQL_INBOX_LIST_WAITING] =
         "SELECT " INBOX_COLUMNS " FROM inbox WHERE status = 'waiting' AND id < ?1 ORDER BY id DESC LIMIT ?2",
+    [SQL_INBOX_LIST_UNDELIVERED] =
+        "SELECT " INBOX_COLUMNS " FROM inbox WHERE forward = 'undelivered' AND id < ?1 ORDER BY id DESC LIMIT ?2",
+    [SQL_FORWARD_DUE] =
+        "SELECT " INBOX_COLUMNS " FROM inbox WHERE forward = 'due' ORDER BY forward_at_ms, id LIMIT ?1",
+    [SQL_FORWARD_MOVE] = "UPDATE inbox SET forward = ?4, forward_tries = ?5, forward_at_ms = ?6, forward_until_ms = ?7, "
+                         "forward_detail = ?8 WHERE id = ?1 AND forward = ?2 AND forward_tries = ?3",
     [SQL_INBOX_OVER] = "SELECT id, retain_until_ms, source, status FROM inbox ORDER BY retain_until_ms LIMIT 1",
     [SQL_INBOX_STATUS] = "SELECT status, source FROM inbox WHERE id = ?1",
     [SQL_INBOX_APPLY] = "UPDATE inbox SET status = 'applied', operation = ?2, settled_ms = ?3 WHERE id = ?1",
@@ -403,6 +409,8 @@ static enum err_code execute(struct store *store, struct ledger_request *request
     case LEDGER_INBOX_LIST: return store_inbox_list(store, request);
     case LEDGER_INBOX_COUNTS: return store_inbox_counts(store, request);
     case LEDGER_INBOX_PRUNE: return store_inbox_prune(store, request);
+    case LEDGER_FORWARD_DUE: return store_forward_due(store, request);
+    case LEDGER_FORWARD_MOVE: return store_forward_move(store, request);
     case LEDGER_ENTITIES: return store_entities(store, request);
     case LEDGER_ENTITY_RELEASE: return store_entity_release(store, request);
     case LEDGER_BUDGETS: return store_budgets(store, request);

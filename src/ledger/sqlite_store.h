@@ -11,7 +11,7 @@
 #include <sqlite3.h>
 
 #define STORE_APPLICATION_ID 0x6f6e6364 /* "oncd" */
-#define STORE_SCHEMA_VERSION 7
+#define STORE_SCHEMA_VERSION 8
 #define STORE_SMALL_BYTES    (16 << 20) /* files up to here are checked whole before they are used */
 #define STORE_CACHE_KIB      12288
 #define STORE_BUSY_MS        2000 /* how long another process may hold the write lock before a batch ends as unavailable */
@@ -103,6 +103,9 @@ enum statement {
     SQL_INBOX_STATUS,
     SQL_INBOX_APPLY,
     SQL_DELETE_INBOUND,
+    SQL_INBOX_LIST_UNDELIVERED,
+    SQL_FORWARD_DUE,
+    SQL_FORWARD_MOVE,
     SQL_INBOX_OPERATION_BY_ID,
     SQL_OPERATIONS_BY_PROVIDER_KEY,
     SQL_OPERATIONS_BY_EXTERNAL_ID,
@@ -239,7 +242,8 @@ enum err_code store_names_load(struct store *store, bool may_add, struct err *er
     "completed_ms, dropped_ms, external_id"
 #define INBOX_COLUMNS                                                                                                  \
     "id, source, event, type, status, outcome, match, value, external_id, operation, created_ms, received_ms, "        \
-    "settled_ms, duplicates, duplicate_ms, retain_until_ms, result, body"
+    "settled_ms, duplicates, duplicate_ms, retain_until_ms, result, body, forward, forward_tries, forward_at_ms, "       \
+    "forward_until_ms, forward_detail"
 #define TOKEN_COLUMNS "id, secret_hash, tenant, principal, role, created_ms, expires_ms, revoked_ms, tools, entities"
 
 /* A row as operation in arena; arguments, result and error only with payload. Position in the file goes to *n unless
@@ -307,6 +311,8 @@ enum err_code store_inbox_due(struct store *store, struct ledger_request *reques
 enum err_code store_inbox_list(struct store *store, struct ledger_request *request);
 enum err_code store_inbox_counts(struct store *store, struct ledger_request *request);
 enum err_code store_inbox_prune(struct store *store, struct ledger_request *request);
+enum err_code store_forward_due(struct store *store, struct ledger_request *request);
+enum err_code store_forward_move(struct store *store, struct ledger_request *request);
 /* ERR_STALE unless the event is waiting; *source is in the scratch arena. Before anything of a transition is written.
  */
 enum err_code store_inbound_waits(struct store *store, const char *id, const char **source, struct err *err);

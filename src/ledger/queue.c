@@ -1,0 +1,271 @@
+#include "ledger/queue.h"
+
+#include "base/mark.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <time.h>
+
+/* ---- lists ---- */
+
+static void list_init(struct queue_list *list)
+{
+    list->first = NULL;
+    list->last = &list->first;
+}
+
+static void list_append(struct queue_list *list, struct ledger_request *request)
+{
+    request->next = NULL;
+    *list->last = request;
+    list->last = &request->next;
+}
+
+/* ---- the thread ---- */
+
+/* Takes up to batch_max requests off the queue, waits for the first one. Zero: time to end. */
+static size_t take_batch(struct queue *queue, struct ledger_request **first)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&queue->mutex);
+    while (!queue->waiting.first && !queue->stopping) {
+        queue->idle = true;
+        pthread_cond_wait(&queue->work, &queue->mutex);
+    }
+    queue->idle = false;
+    *first = queue->waiting.first;
+    struct ledger_request *last = NULL;
+    for (struct ledger_request *r = *first; r && count < queue->batch_max; r = r->next) {
+        last = r;
+        count++;
+    }
+    if (last) {
+        queue->waiting.first = last->next;
+        last->next = NULL;
+    }
+    if (!queue->waiting.first)
+        list_init(&queue->waiting);
+    pthread_mutex_unlock(&queue->mutex);
+    return count;
+}
+
+static void hand_over(struct queue *queue, struct ledger_request *first, size_t count)
+{
+    struct ledger_request *last = first;
+    while (last->next)
+        last = last->next;
+    pthread_mutex_lock(&queue->mutex);
+    bool quiet = !queue->finished.first; /* else the notification for the ones before has not been followed yet */
+    *queue->finished.last = first;
+    queue->finished.last = &last->next;
+    queue->queued -= count;
+    pthread_mutex_unlock(&queue->mutex);
+    pthread_cond_signal(&queue->ready);
+    if (quiet && queue->notify)
+        queue->notify(queue->user);
+}
+
+static void *queue_main(void *arg)
+{
+    struct queue *queue = arg;
+    struct ledger_request *first;
+    size_t count;
+    pthread_setname_np(pthread_self(), "ledger");
+    while ((count = take_batch(queue, &first)) > 0) {
+        queue->run(queue->owner, first, count);
+        queue->commands += (int64_t)count;
+        MARK(batch_committed);
+        hand_over(queue, first, count);
+        if (queue->after)
+            queue->after(queue->owner);
+    }
+    return NULL;
+}
+
+int queue_thread(pthread_t *thread, void *(*main)(void *arg), void *arg)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(thread, NULL, main, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+void queue_refuse(struct queue *queue, const struct err *err)
+{
+    pthread_mutex_lock(&queue->mutex);
+    struct ledger_request *first = queue->waiting.first;
+    list_init(&queue->waiting);
+    pthread_mutex_unlock(&queue->mutex);
+    size_t count = 0;
+    for (struct ledger_request *request = first; request; request = request->next, count++)
+        request_fail(request, err);
+    if (first)
+        hand_over(queue, first, count);
+}
+
+static struct timespec moment_in(int timeout_ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    return until;
+}
+
+bool queue_pause(struct queue *queue, int timeout_ms)
+{
+    struct timespec until = moment_in(timeout_ms);
+    int rc = 0;
+    pthread_mutex_lock(&queue->mutex);
+    while (!queue->waiting.first && !queue->closing && rc == 0) {
+        queue->idle = true;
+        rc = pthread_cond_timedwait(&queue->work, &queue->mutex, &until);
+    }
+    queue->idle = false;
+    bool closing = queue->closing;
+    pthread_mutex_unlock(&queue->mutex);
+    return closing;
+}
+
+/* ---- the interface ---- */
+
+void queue_submit(struct queue *queue, struct ledger_request *request)
+{
+    bool refused_first = false, wake = false;
+    pthread_mutex_lock(&queue->mutex);
+    if (queue->queued < LEDGER_QUEUE_MAX) {
+        list_append(&queue->waiting, request);
+        queue->queued++;
+        wake = queue->idle;
+        queue->idle = false; /* one wake-up is enough */
+    } else {                 /* the only case, but for queue_refuse, in which a request overtakes others */
+        request->code = err_set(&request->err, ERR_UNAVAILABLE, "the ledger has %d commands waiting: try again later",
+                                LEDGER_QUEUE_MAX);
+        refused_first = !queue->finished.first;
+        list_append(&queue->finished, request);
+        pthread_cond_signal(&queue->ready);
+    }
+    pthread_mutex_unlock(&queue->mutex);
+    if (wake)
+        pthread_cond_signal(&queue->work);
+    if (refused_first && queue->notify)
+        queue->notify(queue->user);
+}
+
+void queue_poll(struct queue *queue)
+{
+    pthread_mutex_lock(&queue->mutex);
+    struct ledger_request *request = queue->finished.first;
+    list_init(&queue->finished);
+    pthread_mutex_unlock(&queue->mutex);
+    while (request) {
+        struct ledger_request *next = request->next; /* done may free the request */
+        request->next = NULL;
+        request->done(request);
+        request = next;
+    }
+}
+
+void queue_wait(struct queue *queue, int timeout_ms)
+{
+    struct timespec until = moment_in(timeout_ms);
+    pthread_mutex_lock(&queue->mutex);
+    int rc = 0;
+    while (!queue->finished.first && rc == 0)
+        rc = pthread_cond_timedwait(&queue->ready, &queue->mutex, &until);
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+/* Waits until something is finished; false when nothing is left to wait for. */
+static bool wait_for_rest(struct queue *queue)
+{
+    pthread_mutex_lock(&queue->mutex);
+    queue->closing = true;
+    pthread_cond_signal(&queue->work);
+    while (!queue->finished.first && queue->queued > 0)
+        pthread_cond_wait(&queue->ready, &queue->mutex);
+    bool some = queue->finished.first;
+    pthread_mutex_unlock(&queue->mutex);
+    return some;
+}
+
+void queue_init(struct queue *queue, size_t batch_max, void (*notify)(void *user), void *user)
+{
+    *queue = (struct queue){.notify = notify, .user = user, .batch_max = batch_max ? batch_max : QUEUE_BATCH_DEFAULT};
+    if (queue->batch_max > QUEUE_BATCH_MAX)
+        queue->batch_max = QUEUE_BATCH_MAX;
+    list_init(&queue->waiting);
+    list_init(&queue->finished);
+    pthread_mutex_init(&queue->mutex, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&queue->work, &monotonic);
+    pthread_cond_init(&queue->ready, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+enum err_code queue_start(struct queue *queue, struct err *err)
+{
+    int rc = queue_thread(&queue->thread, queue_main, queue);
+    if (rc != 0)
+        return err_set(err, ERR_IO, "the ledger thread can not be started: %s", strerror(rc));
+    queue->started = true;
+    return ERR_NONE;
+}
+
+void queue_stop(struct queue *queue)
+{
+    if (!queue->started)
+        return;
+    while (wait_for_rest(queue))
+        queue_poll(queue);
+    pthread_mutex_lock(&queue->mutex);
+    queue->stopping = true;
+    pthread_cond_signal(&queue->work);
+    pthread_mutex_unlock(&queue->mutex);
+    pthread_join(queue->thread, NULL);
+    queue->started = false;
+}
+
+void queue_release(struct queue *queue)
+{
+    pthread_cond_destroy(&queue->work);
+    pthread_cond_destroy(&queue->ready);
+    pthread_mutex_destroy(&queue->mutex);
+}
+
+/* ---- requests ---- */
+
+void saved_identity_take(struct saved_identity *saved, const struct ledger_request *request)
+{
+    if (request->command == LEDGER_ADMIT)
+        *saved =
+            (struct saved_identity){request->admit.admission.op->key_version, request->admit.admission.op->previous};
+}
+
+void saved_identity_put(const struct saved_identity *saved, struct ledger_request *request)
+{
+    if (request->command == LEDGER_ADMIT) {
+        request->admit.admission.op->key_version = saved->key_version;
+        request->admit.admission.op->previous = saved->previous;
+    }
+}
+
+void request_fail(struct ledger_request *request, const struct err *err)
+{
+    request->code = err->code;
+    request->err = *err;
+}
+
+void request_fail_all(struct ledger_request *first, size_t count, const struct err *err)
+{
+    for (size_t i = 0; i < count; i++, first = first->next)
+        request_fail(first, err);
+}

@@ -1,0 +1,75 @@
+/* What ledgers with a thread of their own share: the queue to it, the batches that it takes off, the way back.
+ *
+ *   submitting thread                       ledger thread
+ *   submit ──▶ waiting ──(up to batch_max)──▶ one batch: executed and committed
+ *   poll   ◀── finished ◀───────────────────── all at once, one notification
+ *
+ * Not for others. */
+#ifndef LEDGER_QUEUE_H
+#define LEDGER_QUEUE_H
+
+#include "ledger/ledger.h"
+
+#include <pthread.h>
+
+#define QUEUE_BATCH_DEFAULT 512
+#define QUEUE_BATCH_MAX     4096
+
+struct queue_list {
+    struct ledger_request *first, **last;
+};
+
+struct queue {
+    void (*notify)(void *user); /* as in the options of the ledgers */
+    void *user;
+    size_t batch_max;
+    void (*run)(void *owner, struct ledger_request *first, size_t count); /* one batch; sets code and err of each */
+    void (*after)(void *owner); /* when the batch was handed over; NULL = nothing */
+    void *owner;
+    bool started;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards from here … */
+    pthread_cond_t work;   /* something is waiting, or stopping */
+    pthread_cond_t ready;  /* something is finished */
+    struct queue_list waiting, finished;
+    size_t queued;       /* waiting or being executed */
+    bool closing;        /* the ledger is being closed: what was submitted is finished, nobody waits for better times */
+    bool idle, stopping; /* … to here */
+    int64_t commands;    /* the ledger thread's: executed since start */
+};
+
+/* batch_max 0 means the default; larger than QUEUE_BATCH_MAX means that. run, after and owner are the caller's to set
+ * before the start. */
+void queue_init(struct queue *queue, size_t batch_max, void (*notify)(void *user), void *user);
+enum err_code queue_start(struct queue *queue, struct err *err);
+/* Finishes what was submitted, ends the thread; before start: nothing to do. */
+void queue_stop(struct queue *queue);
+void queue_release(struct queue *queue);
+
+/* The commands of struct ledger_ops. */
+void queue_submit(struct queue *queue, struct ledger_request *request);
+void queue_poll(struct queue *queue);
+void queue_wait(struct queue *queue, int timeout_ms);
+
+/* ---- for the ledger thread ---- */
+
+/* Ends all that waits now with err, ahead of the batch at hand: while a ledger is away nobody waits for it. */
+void queue_refuse(struct queue *queue, const struct err *err);
+/* Waits up to timeout_ms, less when the ledger is to be closed or something is submitted; true: it is to be closed. */
+bool queue_pause(struct queue *queue, int timeout_ms);
+
+/* A thread that takes no signals: they are the main thread's business. Returns as pthread_create. */
+int queue_thread(pthread_t *thread, void *(*main)(void *arg), void *arg);
+
+/* What admission changes in a request, to be put back before it is executed again. */
+struct saved_identity {
+    int key_version;
+    const char *previous;
+};
+void saved_identity_take(struct saved_identity *saved, const struct ledger_request *request);
+void saved_identity_put(const struct saved_identity *saved, struct ledger_request *request);
+
+void request_fail(struct ledger_request *request, const struct err *err);
+void request_fail_all(struct ledger_request *first, size_t count, const struct err *err);
+
+#endif
