@@ -90,7 +90,7 @@ static enum err_code check_coordinates(const struct call *call, struct err *err)
             return err_set(err, ERR_INVALID, "%s must have 1 to %d bytes and no control characters", given[i].name,
                            CALL_COORDINATE_BYTES_MAX);
     }
-    if (call->step && !call->run)
+    if (call->step && !call->run && !call->parent) /* a step of a multi-step operation lies within that */
         return err_set(err, ERR_INVALID, "step_id needs run_id: a step has no meaning outside its run");
     return ERR_NONE;
 }
