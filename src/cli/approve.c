@@ -21,8 +21,10 @@ static const struct cli_option pending_options[] = {
 
 const struct cli_command cli_pending_command = {
     .name = "pending",
-    .operands = "",
-    .summary = "list what waits for approval, newest first",
+    .operands = "[OP]",
+    .summary = "list what waits for approval, newest first; of OP show what it rests on",
+    .text = "With OP: its arguments, the request that would be sent with secrets masked, what came before under its "
+            "key, and what was done lately with the entities that it works on.",
     .options = pending_options,
     .shared = CLI_CONNECTS | CLI_JSON,
     .run = cli_pending,
@@ -72,6 +74,76 @@ static int print_page(const struct cli_args *args, const struct list_page *page,
     return CLI_OK;
 }
 
+/* ---- one of them ---- */
+
+static void print_before(struct out *out, const struct json *list, const char *title, struct arena *arena)
+{
+    int64_t now_ms = env_system()->now_ms(env_system());
+    if (!list || list->type != JSON_ARRAY || list->count == 0)
+        return;
+    out_printf(out, "  ");
+    out_str(out, OUT_DIM, str_of(title));
+    out_printf(out, "\n");
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct json *item = &list->items[i];
+        struct str status = json_get_text(item, "status"), tool = json_get_text(item, "tool");
+        out_printf(out, "    ");
+        out_str(out, OUT_PLAIN, json_get_text(item, "operation_id"));
+        out_printf(out, "  ");
+        if (tool.p) {
+            out_str(out, OUT_PLAIN, tool);
+            out_printf(out, "  ");
+        }
+        out_str(out, view_state_style(status), status);
+        out_printf(out, "  ");
+        out_str(out, OUT_PLAIN, view_time(arena, item, "at", now_ms));
+        out_printf(out, "\n");
+    }
+}
+
+static void print_view(struct out *out, const struct json *view, struct arena *arena)
+{
+    const struct json *request = json_get(view, "request"), *entities = json_get(view, "entities");
+    print_pending(out, json_get(view, "operation"), arena);
+    if (request && request->type == JSON_OBJECT) {
+        out_printf(out, "  ");
+        out_text(out, OUT_DIM, "would be sent");
+        out_printf(out, "\n");
+        out_json(out, request, 4);
+    }
+    print_before(out, json_get(view, "earlier"), "earlier under its key", arena);
+    for (uint32_t i = 0; entities && entities->type == JSON_ARRAY && i < entities->count; i++) {
+        const struct json *entity = &entities->items[i];
+        struct str type = json_get_text(entity, "type"), id = json_get_text(entity, "id");
+        print_before(out, json_get(entity, "operations"),
+                     arena_printf(arena, "lately with %.*s %.*s", STR_ARG(type), STR_ARG(id)), arena);
+    }
+}
+
+static int show_pending(const struct cli_args *args, struct client *client, const char *operation, struct arena *arena)
+{
+    struct buf path;
+    struct client_answer answer;
+    struct out out;
+    bool asked;
+    buf_init(&path, 0);
+    buf_add_text(&path, "/v1/operations/");
+    client_escape(&path, operation);
+    buf_add_text(&path, "/approval");
+    const struct client_request request = {.method = "GET", .path = path.p};
+    int code = view_ask(client, &request, arena, &answer, NULL, &asked);
+    if (asked && view_success(&answer, args->json, &code)) {
+        out_init(&out, stdout);
+        if (args->json)
+            view_raw(&answer);
+        else
+            print_view(&out, answer.json, arena);
+        code = CLI_OK;
+    }
+    buf_release(&path);
+    return code;
+}
+
 int cli_pending(int argc, char **argv)
 {
     struct cli_args args;
@@ -96,15 +168,16 @@ int cli_pending(int argc, char **argv)
     }
     if (option == CLI_ARGS_HELP)
         return CLI_OK;
-    if (option == CLI_ARGS_BAD || !cli_args_operands(&args, 0, 0))
+    if (option == CLI_ARGS_BAD || !cli_args_operands(&args, 0, 1))
         return CLI_USAGE;
     if (client_new(&args.connection, &client, &err)) {
         view_error(&err);
         return CLI_USAGE;
     }
     arena_init(&arena);
-    int code = list_fetch(client, &filter, args.json, &arena, &page);
-    if (code == CLI_OK)
+    int code = args.operand_count > 0 ? show_pending(&args, client, args.operands[0], &arena)
+                                      : list_fetch(client, &filter, args.json, &arena, &page);
+    if (code == CLI_OK && args.operand_count == 0)
         code = print_page(&args, &page, &arena);
     arena_release(&arena);
     client_free(client);

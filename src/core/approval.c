@@ -42,7 +42,7 @@ static enum err_code read_decision(struct arena *arena, const struct json *from,
                                    struct err *err)
 {
     struct str by = json_get_text(from, "by"), decision = json_get_text(from, "decision");
-    struct str note = json_get_text(from, "note");
+    struct str note = json_get_text(from, "note"), link_by = json_get_text(from, "link_by");
     bool known = str_is(decision, "approve") || str_is(decision, "deny");
     if (!by.p || !known || !approval_via_from_name(json_get_text(from, "via"), &out->via))
         return err_set(err, ERR_INVALID, "a decision of the approval can not be read");
@@ -50,6 +50,7 @@ static enum err_code read_decision(struct arena *arena, const struct json *from,
     out->at_ms = json_get_int(from, "at_ms", 0);
     out->approve = str_is(decision, "approve");
     out->note = note.p ? arena_copy_str(arena, note) : NULL;
+    out->link_by = link_by.p ? arena_copy_str(arena, link_by) : NULL;
     return ERR_NONE;
 }
 
@@ -96,6 +97,8 @@ struct str approval_write(struct arena *arena, const struct approval *approval)
         json_out_member_text(&out, "decision", decision->approve ? "approve" : "deny");
         json_out_member_text(&out, "note", decision->note);
         json_out_member_text(&out, "via", approval_via_name(decision->via));
+        if (decision->link_by)
+            json_out_member_text(&out, "link_by", decision->link_by);
         json_out_end_object(&out);
     }
     json_out_end_array(&out);

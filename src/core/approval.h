@@ -54,6 +54,7 @@ struct approval_decision {
     bool approve;
     const char *note; /* NULL = none */
     enum approval_via via;
+    const char *link_by; /* APPROVAL_VIA_LINK: who made the link; NULL = not known */
 };
 
 struct approval {

@@ -104,6 +104,8 @@ struct str claims_write(struct arena *arena, const struct claims *claims);
 enum err_code claims_read(struct arena *arena, struct str text, struct claims *out, struct err *err);
 /* Whether the text names entities, without reading it. */
 bool claims_want_entities(struct str text);
+/* Whether the text names one of the entities of `of`. False for a text that cannot be read. */
+bool claims_share_entity(struct str text, const struct claims *of);
 
 /* ---- decisions ---- */
 

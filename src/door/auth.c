@@ -47,6 +47,7 @@ struct auth {
     struct entry slots[SLOTS];
     size_t count;
     struct issuers *issuers; /* NULL: none */
+    struct people *people;   /* of the issuers */
     void (*closed)(void *user);
     void *closed_user;
 };
@@ -55,7 +56,18 @@ struct auth *auth_new(struct issuers *issuers)
 {
     struct auth *auth = mem_zero(sizeof *auth);
     auth->issuers = issuers;
+    auth->people = people_new();
     return auth;
+}
+
+const struct people *auth_people(const struct auth *auth)
+{
+    return auth->people;
+}
+
+bool auth_has_issuer(const struct auth *auth, const char *issuer)
+{
+    return auth->issuers && issuers_has(auth->issuers, issuer);
 }
 
 static void clear(struct auth *auth)
@@ -73,6 +85,7 @@ static void issuers_closed(void *user)
     void (*closed)(void *user) = auth->closed;
     void *closed_user = auth->closed_user;
     clear(auth);
+    people_free(auth->people);
     free(auth);
     closed(closed_user);
 }
@@ -226,6 +239,7 @@ static void judged(struct issuers_question *question)
     switch (question->verdict) {
     case ISSUERS_YES:
         exchange->caller = question->caller;
+        people_saw(check->auth->people, question->jwt.issuer, &exchange->caller, exchange_now_ms(exchange));
         check->ready(exchange, AUTH_OK, "");
         return;
     case ISSUERS_NO: check->ready(exchange, AUTH_REFUSED, question->err.text); return;

@@ -7,6 +7,7 @@
 
 #include "door/exchange.h"
 #include "door/issuers.h"
+#include "door/people.h"
 
 /* "onced_" + 43 characters of base64url (256 random bits), with the NUL. */
 #define AUTH_TOKEN_SIZE      50
@@ -28,6 +29,11 @@ struct auth *auth_new(struct issuers *issuers);
 void auth_close(struct auth *auth, void (*closed)(void *user), void *user);
 void auth_tick(struct auth *auth, int64_t now_ms);         /* forgets what is too old */
 void auth_forget(struct auth *auth, const char *token_id); /* revoked */
+
+/* Who has shown a signed token and may decide. */
+const struct people *auth_people(const struct auth *auth);
+/* Whether signed tokens of this issuer (`iss`) are taken. */
+bool auth_has_issuer(const struct auth *auth, const char *issuer);
 
 enum auth_outcome { AUTH_OK, AUTH_MISSING, AUTH_REFUSED, AUTH_UNAVAILABLE };
 

@@ -327,6 +327,14 @@ static void judge(struct source *source, struct issuers_question *question, bool
     answer(question, code ? ISSUERS_NO : ISSUERS_YES);
 }
 
+bool issuers_has(const struct issuers *issuers, const char *iss)
+{
+    for (size_t i = 0; i < issuers->count; i++)
+        if (strcmp(issuers->sources[i].issuer.issuer, iss) == 0)
+            return true;
+    return false;
+}
+
 void issuers_ask(struct issuers *issuers, struct issuers_question *question)
 {
     question->at = NULL;

@@ -33,6 +33,9 @@ enum err_code issuers_new(uv_loop_t *loop, struct env *env, const struct jwt_iss
 /* Nothing may wait any more. closed is called from the loop; the issuers are gone then. */
 void issuers_close(struct issuers *issuers, void (*closed)(void *user), void *user);
 
+/* Whether `iss` is one of them. */
+bool issuers_has(const struct issuers *issuers, const char *iss);
+
 enum issuers_verdict { ISSUERS_YES, ISSUERS_NO, ISSUERS_NOT_NOW };
 
 /* One token to judge. The asker's, until done is called. */

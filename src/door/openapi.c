@@ -89,7 +89,7 @@ static const char approval_decision_schema[] =
     "{\"type\":\"object\"," CLOSED
     ",\"required\":[\"by\",\"decision\",\"at\",\"note\",\"via\"],\"properties\":{\"by\":" TEXT
     ",\"decision\":{\"enum\":[\"approve\",\"deny\"]},\"at\":" TIME_OR_NULL ",\"note\":" TEXT_OR_NULL
-    ",\"via\":{\"enum\":[\"rest\",\"cli\",\"link\",\"mcp\"]},\"counted\":" BOOL "}}";
+    ",\"via\":{\"enum\":[\"rest\",\"cli\",\"link\",\"mcp\"]},\"link_by\":" TEXT ",\"counted\":" BOOL "}}";
 
 static const char approval_record_schema[] =
     "{\"type\":\"object\"," CLOSED
@@ -118,8 +118,10 @@ static const char new_links_schema[] =
     "\"maxLength\":128}}}";
 
 static const char links_schema[] =
-    "{\"type\":\"object\"," CLOSED ",\"required\":[\"approver\",\"approve\",\"deny\",\"expires_at\"],\"properties\":{"
-    "\"approver\":" TEXT ",\"approve\":" TEXT ",\"deny\":" TEXT ",\"expires_at\":" TIME_OR_NULL "}}";
+    "{\"type\":\"object\"," CLOSED
+    ",\"required\":[\"approver\",\"approve\",\"deny\",\"expires_at\",\"made_by\"],\"properties\":{"
+    "\"approver\":" TEXT ",\"approve\":" TEXT ",\"deny\":" TEXT ",\"expires_at\":" TIME_OR_NULL ",\"made_by\":" TEXT
+    "}}";
 
 static const char new_token_schema[] =
     "{\"type\":\"object\",\"required\":[\"principal\",\"role\"]," CLOSED ",\"properties\":{"
@@ -127,14 +129,14 @@ static const char new_token_schema[] =
         "Role") ","
                 "\"tools\":" NEW_PATTERNS ",\"entities\":" NEW_PATTERNS ",\"expires_at\":" TIME_OR_NULL "}}";
 
-static const char operation_schema[] =
-    "{\"type\":\"object\",\"required\":[\"operation_id\",\"tool\",\"status\",\"reason\",\"replayed\","
 static const char step_schema[] =
     "{\"type\":\"object\"," CLOSED
     ",\"required\":[\"name\",\"tool\",\"status\",\"operation_id\"],\"properties\":{\"name\":" TEXT ",\"tool\":" TEXT
     ",\"status\":{\"enum\":[\"waiting\",\"running\",\"done\",\"skipped\",\"failed\",\"undoing\",\"undone\",\"left\","
     "\"stuck\"]},\"operation_id\":" ID_OR_NULL ",\"undo_operation_id\":" ID ",\"note\":" TEXT "}}";
 
+static const char operation_schema[] =
+    "{\"type\":\"object\",\"required\":[\"operation_id\",\"tool\",\"status\",\"reason\",\"replayed\","
     "\"attempts\","
     "\"lookups\","
     "\"version\",\"key_source\",\"key_version\",\"created_at\",\"updated_at\",\"completed_at\",\"not_before\","
@@ -424,9 +426,9 @@ static const struct {
     {"NewToken", new_token_schema},
     {"CallAnswer", call_answer_schema},
     {"Operation", operation_schema},
+    {"Step", step_schema},
     {"Tombstone", tombstone_schema},
     {"OperationOrTombstone", "{\"anyOf\":[" REF("Operation") "," REF("Tombstone") "]}"},
-    {"Step", step_schema},
     {"OperationList", LIST_SCHEMA("operations", "Operation")},
     {"Event", event_schema},
     {"EventList", HISTORY_SCHEMA("events", "Event")},

@@ -1,13 +1,12 @@
 /* Approvals (design 8): what an approver looks at, and what they decide. */
 #include "adapter/adapter.h"
+#include "core/claims.h"
 #include "door/approvals.h"
 #include "door/ask.h"
 #include "door/call_body.h"
 #include "door/rest.h"
 
 #include <string.h>
-
-#define HISTORY_MAX 10 /* earlier operations under the key that an approver is shown */
 
 static const char no_such[] = "no such operation";
 
@@ -77,12 +76,6 @@ void rest_deny(struct exchange *exchange)
 
 /* ---- what an approver looks at ---- */
 
-struct looked {
-    const struct operation *op;
-    const struct operation *earlier[HISTORY_MAX];
-    size_t count;
-};
-
 static const struct json *arguments_of(struct exchange *exchange, const struct operation *op)
 {
     struct json *value;
@@ -114,11 +107,11 @@ void approvals_write_request(struct exchange *exchange, const struct operation *
         json_out_text(out, err.text);
 }
 
-static void write_earlier(struct exchange *exchange, const struct looked *looked, struct json_out *out)
+static void write_earlier(struct exchange *exchange, const struct approvals_history *history, struct json_out *out)
 {
     json_out_array(out);
-    for (size_t i = 0; i < looked->count; i++) {
-        const struct operation *op = looked->earlier[i];
+    for (size_t i = 0; i < history->earlier_count; i++) {
+        const struct operation *op = history->earlier[i];
         char at[ENV_TIME_SIZE];
         env_time_text(op->completed_ms ? op->completed_ms : op->created_ms, at);
         json_out_object(out);
@@ -135,18 +128,47 @@ static void write_earlier(struct exchange *exchange, const struct looked *looked
     json_out_end_array(out);
 }
 
-static void show(struct exchange *exchange)
+static void write_sharing(const struct operation *op, struct json_out *out)
 {
-    const struct looked *looked = exchange->user;
-    const struct operation *op = looked->op;
+    char at[ENV_TIME_SIZE];
+    env_time_text(op->completed_ms ? op->completed_ms : op->created_ms, at);
+    json_out_object(out);
+    json_out_member_text(out, "operation_id", op->id);
+    json_out_member_text(out, "tool", op->tool);
+    json_out_member_text(out, "status", state_name(op->state));
+    json_out_member_text(out, "reason", op->reason ? reason_name(op->reason) : NULL);
+    json_out_member_text(out, "principal", op->principal);
+    json_out_member_text(out, "at", at);
+    json_out_end_object(out);
+}
+
+void approvals_write_entities(const struct approvals_history *history, struct json_out *out)
+{
+    json_out_array(out);
+    for (size_t i = 0; history->claims && i < history->claims->entity_count; i++) {
+        const struct claims one = {.entities = {history->claims->entities[i]}, .entity_count = 1};
+        json_out_object(out);
+        json_out_member_text(out, "type", one.entities[0].type);
+        json_out_member_text(out, "id", one.entities[0].id);
+        json_out_name(out, "operations");
+        json_out_array(out);
+        for (size_t k = 0; k < history->sharing_count; k++) {
+            const struct operation *op = history->sharing[k];
+            if (strcmp(op->id, history->op->id) != 0 && claims_share_entity(op->claims, &one))
+                write_sharing(op, out);
+        }
+        json_out_end_array(out);
+        json_out_end_object(out);
+    }
+    json_out_end_array(out);
+}
+
+static void show(struct exchange *exchange, const struct approvals_history *history)
+{
+    const struct operation *op = history->op;
     const struct tool *tool = rest_tool(exchange, op->tool);
     struct shape_view view = rest_view(exchange, op, tool);
     struct json_out out;
-    struct err err = {0};
-    if (scope_check_operation(exchange->caller.scope, op, &err)) {
-        rest_refuse(exchange, PROBLEM_FORBIDDEN, arena_copy_text(&exchange->arena, err.text));
-        return;
-    }
     view.approver = true;
     buf_add_text(&exchange->answer, "{\"operation\":");
     shape_operation(&exchange->answer, op, tool, &view);
@@ -164,40 +186,92 @@ static void show(struct exchange *exchange)
     approvals_write_request(exchange, op, tool, &out);
     buf_add_text(&exchange->answer, ",\"earlier\":");
     json_out_init(&out, &exchange->answer);
-    write_earlier(exchange, looked, &out);
+    write_earlier(exchange, history, &out);
+    buf_add_text(&exchange->answer, ",\"entities\":");
+    json_out_init(&out, &exchange->answer);
+    approvals_write_entities(history, &out);
     buf_add_char(&exchange->answer, '}');
     exchange_send(exchange, 200);
+}
+
+/* ---- what came before ---- */
+
+static void all_known(struct exchange *exchange)
+{
+    const struct approvals_history *history = exchange->user;
+    exchange->user = history->user;
+    history->known(exchange, history);
+}
+
+static void sharing_known(struct exchange *exchange, struct ledger_request *request)
+{
+    struct approvals_history *history = exchange->user;
+    if (!request->code) {
+        history->sharing = request->list.ops;
+        history->sharing_count = request->list.count;
+    }
+    all_known(exchange);
+}
+
+static void look_at_entities(struct exchange *exchange)
+{
+    struct approvals_history *history = exchange->user;
+    struct claims *claims = arena_zero(&exchange->arena, sizeof *claims);
+    if (!claims_want_entities(history->op->claims) ||
+        claims_read(&exchange->arena, history->op->claims, claims, NULL)) {
+        all_known(exchange);
+        return;
+    }
+    history->claims = claims;
+    struct ledger_request *request = ask_new(exchange, LEDGER_LIST);
+    request->list.tenant = history->op->tenant;
+    request->list.sharing = claims;
+    request->list.limit = APPROVALS_SHARING_MAX + 1;
+    ask(exchange, request, sharing_known);
 }
 
 static void look_back(struct exchange *exchange, const struct operation *from);
 
 static void earlier_known(struct exchange *exchange, struct ledger_request *request)
 {
-    struct looked *looked = exchange->user;
-    if (request->code || !request->get.op || looked->count == HISTORY_MAX) { /* no longer kept: the rest is enough */
-        show(exchange);
+    struct approvals_history *history = exchange->user;
+    if (request->code || !request->get.op || history->earlier_count == APPROVALS_EARLIER_MAX) {
+        look_at_entities(exchange); /* no longer kept: the rest is enough */
         return;
     }
-    looked->earlier[looked->count++] = request->get.op;
+    history->earlier[history->earlier_count++] = request->get.op;
     look_back(exchange, request->get.op);
 }
 
 /* The versions of the key before this one, and what this is a repetition of. */
 static void look_back(struct exchange *exchange, const struct operation *from)
 {
+    const struct approvals_history *history = exchange->user;
     const char *id = from->previous ? from->previous : from->repeat_of;
     if (!id) {
-        show(exchange);
+        look_at_entities(exchange);
         return;
     }
     struct ledger_request *request = ask_new(exchange, LEDGER_GET);
-    request->get.tenant = exchange->caller.tenant;
+    request->get.tenant = history->op->tenant;
     request->get.operation = id;
     ask(exchange, request, earlier_known);
 }
 
+void approvals_look_back(struct exchange *exchange, const struct operation *op,
+                         void (*known)(struct exchange *exchange, const struct approvals_history *history))
+{
+    struct approvals_history *history = arena_zero(&exchange->arena, sizeof *history);
+    history->op = op;
+    history->known = known;
+    history->user = exchange->user;
+    exchange->user = history;
+    look_back(exchange, op);
+}
+
 static void looked_up(struct exchange *exchange, struct ledger_request *request)
 {
+    struct err err = {0};
     if (request->code) {
         rest_ledger_problem(exchange, request, no_such);
         return;
@@ -206,10 +280,11 @@ static void looked_up(struct exchange *exchange, struct ledger_request *request)
         rest_refuse(exchange, PROBLEM_NOT_FOUND, "nobody was asked to approve this operation");
         return;
     }
-    struct looked *looked = arena_zero(&exchange->arena, sizeof *looked);
-    looked->op = request->get.op;
-    exchange->user = looked;
-    look_back(exchange, looked->op);
+    if (scope_check_operation(exchange->caller.scope, request->get.op, &err)) {
+        rest_refuse(exchange, PROBLEM_FORBIDDEN, arena_copy_text(&exchange->arena, err.text));
+        return;
+    }
+    approvals_look_back(exchange, request->get.op, show);
 }
 
 void rest_approval(struct exchange *exchange)

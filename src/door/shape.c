@@ -275,6 +275,10 @@ static void add_decision(struct buf *out, const struct approval_decision *decisi
     add_text(out, decision->note);
     ADD(out, ",\"via\":");
     add_plain(out, approval_via_name(decision->via));
+    if (decision->link_by) {
+        ADD(out, ",\"link_by\":");
+        add_text(out, decision->link_by);
+    }
 }
 
 static void add_approval(struct buf *out, const struct operation *op, const struct shape_view *view)
@@ -322,11 +326,11 @@ void shape_operation(struct buf *out, const struct operation *op, const struct t
         ADD(out, ",\"arguments\":");
         add_json(out, shape_masked(view->arena, op->arguments, tool));
     }
+    shape_steps(out, op, view->arena, view->withheld);
     if (op->approval.p)
         add_approval(out, op, view);
     if (view->with_incidents)
         add_incidents(out, view);
-    shape_steps(out, op, view->arena, view->withheld);
     add_notes(out, op, tool, view);
     add_links(out, op->id);
     buf_add_char(out, '}');

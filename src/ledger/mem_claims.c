@@ -468,6 +468,13 @@ enum err_code mem_entities(struct mem_claims *claims, struct ledger_request *req
     return ERR_NONE;
 }
 
+void mem_claims_count(const struct mem_claims *claims, struct ledger_stats *out)
+{
+    for (size_t i = 0; i < claims->entity_count; i++)
+        out->entities_held += claims->entities[i].holder != NULL;
+    out->entities_waiting = (int64_t)claims->wait_count;
+}
+
 enum err_code mem_budgets(struct mem_claims *claims, struct ledger_request *request)
 {
     struct ledger_budgets *query = &request->budgets;

@@ -28,6 +28,7 @@ void mem_claims_init(struct mem_claims *claims, void (*wake)(void *user, const c
 void mem_claims_release(struct mem_claims *claims);
 
 enum err_code mem_entities(struct mem_claims *claims, struct ledger_request *request);
+void mem_claims_count(const struct mem_claims *claims, struct ledger_stats *out);
 enum err_code mem_budgets(struct mem_claims *claims, struct ledger_request *request);
 
 #endif

@@ -130,6 +130,8 @@ static bool list_wants(struct store *store, const struct ledger_list *list, sqli
     }
     if (list->reason != REASON_NONE && sqlite3_column_int(row, 7) != store->names.number[NAME_REASON][list->reason])
         return false;
+    if (list->sharing && !claims_share_entity(str_of((const char *)sqlite3_column_text(row, 53)), list->sharing))
+        return false;
     return column_is(row, 2, list->tenant) && column_is(row, 3, list->tool) && column_is(row, 4, list->principal);
 }
 
@@ -373,6 +375,30 @@ static enum err_code read_number(struct store *store, enum statement which, int6
     return ERR_NONE;
 }
 
+/* Two numbers of one row. bound < 0: the statement has no parameter. */
+static enum err_code read_pair(struct store *store, enum statement which, int bound, int64_t *first, int64_t *second,
+                               struct err *err)
+{
+    bool found;
+    sqlite3_stmt *row = store_prepare(store, which, err);
+    if (row && bound >= 0)
+        sqlite3_bind_int(row, 1, bound);
+    if (!row || store_step(store, row, &found, err))
+        return err->code;
+    *first = found ? sqlite3_column_int64(row, 0) : 0;
+    *second = found ? sqlite3_column_int64(row, 1) : 0;
+    sqlite3_reset(row);
+    return ERR_NONE;
+}
+
+static enum err_code read_waiting(struct store *store, struct ledger_stats *stats, struct err *err)
+{
+    int reason = store->names.number[NAME_REASON][REASON_AWAITING_APPROVAL];
+    if (read_pair(store, SQL_APPROVALS_WAITING, reason, &stats->approvals_waiting, &stats->oldest_approval_ms, err))
+        return err->code;
+    return read_pair(store, SQL_CLAIMS_COUNT, -1, &stats->entities_held, &stats->entities_waiting, err);
+}
+
 /* commits and commands are added by sqlite.c, which counts them. */
 enum err_code store_stats(struct store *store, struct ledger_request *request)
 {
@@ -394,6 +420,8 @@ enum err_code store_stats(struct store *store, struct ledger_request *request)
     for (int state = 0; state < STATE_COUNT; state++) /* what this batch has done so far */
         stats->by_state[state] += store->moved[state];
     if (read_number(store, SQL_OLDEST_UNKNOWN, &stats->oldest_unknown_ms, err))
+        return err->code;
+    if (read_waiting(store, stats, err))
         return err->code;
     return read_number(store, SQL_OPEN_INCIDENTS, &stats->open_incidents, err);
 }
