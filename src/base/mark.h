@@ -14,7 +14,9 @@
     /* a planned operation holds its entities; it has no slot */ X(entities_held)                                      \
     /* guard mode: the application is about to be told to begin */ X(guard_begun)                                      \
     /* guard mode: another caller takes it up (durable); it is not told so */ X(guard_taken)                           \
-    /* multi-step: the next step is worked out; its admission is not submitted */ X(step_admitting)
+    /* multi-step: the next step is worked out; its admission is not submitted */ X(step_admitting)                    \
+    /* notifications: about to be posted; … */ X(before_notify)                                                        \
+    /* … taken by the receiver, and nobody here knows */ X(notified)
 
 /* All marks, in the order in which a call meets them. The tests read this table. */
 #define MARKS(X)                                                                                                       \

@@ -375,14 +375,15 @@ static void read_tree(const struct loader *loader, const struct json *root, cons
     config_auth_read(&auth, server ? mapping(server, "jwt") : NULL, &config->server);
     finish_server(config, loader->folder, loader->problems);
     finish_ledger(config, loader->folder);
+    config_notify_finish(loader, config);
     load_providers(loader, root);
     config_budgets_read(loader, mapping(root, "budgets"));
     finish_servers(config, mapping(root, "providers"));
     config_inbox_read(loader, mapping(root, "inbox"));
     load_tools(loader, root, catalog, config);
     config_playbooks_check(loader);
-    config_inbox_check(loader);
     config_steps_check(loader);
+    config_inbox_check(loader);
     config_approval_check(loader, &config->server);
     load_principals(loader, root);
     check_principals(loader, catalog);

@@ -12,6 +12,7 @@
 #include "daemon/config_report.h"
 #include "door/jwt.h"
 #include "door/mcp.h"
+#include "door/notify.h"
 
 #include <stdio.h>
 
@@ -42,6 +43,13 @@ struct config_ledger {
     const char *path; /* as the program can open it: relative ones were resolved against the registry file's folder */
 };
 
+struct config_notify {
+    struct notify_settings settings; /* endpoint.url NULL: the file has no `notify` */
+    const char *secret;              /* as the file has it: a reference */
+    enum notify_kind kinds[NOTIFY_KIND_COUNT];
+    unsigned kind_count;
+};
+
 /* Owns all its texts; independent of the registry that was loaded with it. */
 struct config {
     struct arena arena;
@@ -49,6 +57,7 @@ struct config {
     struct config_server server;
     struct config_ledger ledger;
     struct mcp_settings mcp;
+    struct config_notify notify;
     bool has_mcp_servers;             /* a provider is an MCP server */
     bool imports_tools;               /* … and tools are taken over from its list */
     int64_t mcp_start_timeout_ms_max; /* the longest start_timeout of them; 0 = there are none */

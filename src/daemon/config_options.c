@@ -737,6 +737,8 @@ static const struct option file_options[] = {
      .text = "Where operations are recorded. Changes need a restart."},
     {"mcp", OPTION_SECTION, .section = &config_mcp_section, .at = AT(config, mcp),
      .text = "The MCP door: `/mcp` and `onced mcp`."},
+    {"notify", OPTION_SECTION, .section = &config_notify_section, .computed = "nobody is told",
+     .at = AT(config, notify), .text = "Who is told when something waits for people."},
     {"principals", OPTION_MAP, .section = &config_principal_section, .computed = "every principal may use every tool",
      .text = "Per principal: the tools that it may see and call."},
     {"budgets", OPTION_MAP, .section = &config_budget_section, .computed = "none",

@@ -105,15 +105,17 @@ extern const struct option_section config_file, config_server_section, config_le
     config_jwt_section, config_principal_section, config_provider_section, config_tool_section;
 /* config_inbox.c */
 extern const struct option_section config_inbox_section;
+/* config_notify.c */
+extern const struct option_section config_notify_section;
 /* config_claims.c */
 extern const struct option_section config_entity_section, config_state_guard_section, config_window_section,
     config_debit_section, config_budget_section;
 /* config_playbook.c */
 extern const struct option_section config_playbook_section;
-/* config_mail.c */
-extern const struct option_section config_smtp_section, config_imap_section, config_tool_mail_section;
 /* config_steps.c */
 extern const struct option_section config_step_section;
+/* config_mail.c */
+extern const struct option_section config_smtp_section, config_imap_section, config_tool_mail_section;
 /* config_command.c */
 extern const struct option_section config_command_section, config_command_key_section, config_run_section,
     config_command_lookup_section, config_guard_mode_section;

@@ -121,6 +121,9 @@ void config_tool_check(const struct loader *loader, const struct json *section, 
 struct config_server;
 /* After all tools: warns when nobody could ever approve. */
 void config_approval_check(const struct loader *loader, const struct config_server *server);
+/* notify: its secret, and what is contradictory about it. After server. */
+struct config;
+void config_notify_finish(const struct loader *loader, struct config *config);
 /* server.links: takes a final slash off its base. */
 void config_links_finish(struct config_server *server, struct arena *arena, struct problems *problems);
 
@@ -141,9 +144,6 @@ void config_playbooks_read(const struct loader *loader, const struct json *secti
                            struct loaded_tool *tool);
 void config_playbooks_check(const struct loader *loader);
 void config_playbooks_release(struct loaded_tool *tool);
-
-/* Member names in the tool's templates, volatile and normalize that its input schema does not know. */
-void config_names_check(const struct loader *loader, const struct json *section, const char *pointer,
 /* The tool of that name, or NULL, which is told at pointer. When all tools are read. */
 const struct tool *config_find_tool(const struct loader *loader, const char *name, const char *pointer);
 /* Whether arguments that are made from form can fit the tool's input schema. */
@@ -159,6 +159,9 @@ void config_steps_read(const struct loader *loader, const struct json *section, 
                        struct loaded_tool *tool);
 void config_steps_check(const struct loader *loader);
 void config_steps_release(struct loaded_tool *tool);
+
+/* Member names in the tool's templates, volatile and normalize that its input schema does not know. */
+void config_names_check(const struct loader *loader, const struct json *section, const char *pointer,
                         const struct tool *tool);
 
 /* Problems from index `from` on that repeat the place of an error between `start` and `from` are dropped: the option

@@ -147,6 +147,7 @@ static enum err_code open_door(struct daemon *daemon, struct err *err)
         .body_bytes_max = server->body_bytes_max,
         .links_base = server->links.base,
         .links_expires_ms = server->links.expires_ms,
+        .notify = daemon->notify,
     };
     char *certificate = NULL, *key = NULL;
     enum err_code code = ERR_NONE;
@@ -160,6 +161,8 @@ static enum err_code open_door(struct daemon *daemon, struct err *err)
     }
     if (!code)
         code = http_door_new(&options, &daemon->door, err);
+    if (!code)
+        notify_set_door(daemon->notify, http_door_parts(daemon->door));
     if (key)
         explicit_bzero(key, strlen(key));
     free(certificate);
@@ -247,7 +250,7 @@ static void close_command(void *user)
         close_mail(daemon);
 }
 
-static void on_door_closed(void *user)
+static void close_hub(void *user)
 {
     struct daemon *daemon = user;
     struct mcp_hub *hub = daemon->hub;
@@ -260,6 +263,17 @@ static void on_door_closed(void *user)
         close_command(daemon);
 }
 
+static void on_door_closed(void *user)
+{
+    struct daemon *daemon = user;
+    struct notify *notify = daemon->notify;
+    daemon->notify = NULL;
+    if (notify)
+        notify_close(notify, close_hub, daemon);
+    else
+        close_hub(daemon);
+}
+
 static void close_all(struct daemon *daemon)
 {
     struct http_door *door = daemon->door;
@@ -268,6 +282,8 @@ static void close_all(struct daemon *daemon)
     local_clients_close(&daemon->clients);
     if (daemon->mcp)
         mcp_door_close(daemon->mcp);
+    if (daemon->notify)
+        notify_set_door(daemon->notify, NULL);
     if (door)
         http_door_close(door, on_door_closed, daemon);
     else
@@ -456,6 +472,10 @@ static enum err_code start(struct daemon *daemon, struct registry *registry, str
     };
     daemon->engine = engine_new(&options);
     engine_on_schedule(daemon->engine, plan_tick, daemon);
+    code = notify_new(&daemon->loop, daemon->engine, &daemon->notify, err);
+    if (code)
+        return code;
+    notify_configure(daemon->notify, &daemon->config->notify.settings);
     mcp_hub_apply(daemon->hub, registry);
     engine_start(daemon->engine);
     plan_tick(daemon);

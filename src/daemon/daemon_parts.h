@@ -29,6 +29,7 @@ struct daemon {
     struct mcp_hub *hub;
     struct adapter_route route; /* to all of them */
     struct engine *engine;
+    struct notify *notify;
     struct mcp_door *mcp;
     struct http_door *door;
     struct local_clients clients;

@@ -215,6 +215,7 @@ static void log_registry(const char *event, const struct registry *registry)
 static void put_in_place(struct daemon *daemon, struct reading *reading)
 {
     engine_set_registry(daemon->engine, reading->registry);
+    notify_configure(daemon->notify, &reading->config->notify.settings);
     mcp_hub_apply(daemon->hub, reading->registry);
     if (daemon->mcp) {
         mcp_door_configure(daemon->mcp, &reading->config->mcp);

@@ -157,6 +157,7 @@ struct door_parts {
     struct str openapi;   /* the generated document */
     size_t body_bytes_max;
     struct link_settings links;
+    const struct notify *notify; /* NULL: nobody is told of anything */
     bool stopping;
     int64_t failures, failure_logged_ms; /* answers of 500 and more since the last line about them */
     /* readiness of the ledger as last asked */

@@ -777,6 +777,7 @@ enum err_code http_door_new(const struct http_door_options *options, struct http
     door->connections_max = options->connections_max ? options->connections_max : HTTP_CONNECTIONS_DEFAULT;
     door->links_base = options->links_base ? strdup(options->links_base) : NULL;
     door->parts.links = (struct link_settings){door->links_base, options->links_expires_ms};
+    door->parts.notify = options->notify;
     door->parts.body_bytes_max = options->body_bytes_max ? options->body_bytes_max : HTTP_BODY_BYTES_DEFAULT;
     door->timeout_s = options->timeout_s ? options->timeout_s : HTTP_TIMEOUT_S;
     door->request_ms = 2000 * (int64_t)door->timeout_s;
@@ -812,6 +813,11 @@ enum err_code http_door_new(const struct http_door_options *options, struct http
     http_want_run(door);
     *out = door;
     return ERR_NONE;
+}
+
+const struct door_parts *http_door_parts(const struct http_door *door)
+{
+    return &door->parts;
 }
 
 uint16_t http_door_port(const struct http_door *door)

@@ -18,6 +18,8 @@
 struct http_door;
 struct jwt_issuer;
 struct mcp_door;
+struct door_parts;
+struct notify;
 
 struct http_door_options {
     uv_loop_t *loop;                        /* borrowed; must run until http_door_close has called back */
@@ -33,6 +35,7 @@ struct http_door_options {
     size_t body_bytes_max;  /* of a request; larger ones get 413; 0 = HTTP_BODY_BYTES_DEFAULT */
     const char *links_base; /* where people reach this door, for approval links; copied; NULL = none */
     int64_t links_expires_ms;
+    const struct notify *notify; /* borrowed, for figures; may be NULL */
     unsigned timeout_s; /* 0 = HTTP_TIMEOUT_S */
 };
 
@@ -46,6 +49,9 @@ struct http_door_options {
 
 /* Listens. ERR_INVALID: no such address, unusable certificate. ERR_IO: in use, not permitted, … */
 enum err_code http_door_new(const struct http_door_options *options, struct http_door **out, struct err *err);
+
+/* What its routes are given; until http_door_close. */
+const struct door_parts *http_door_parts(const struct http_door *door);
 
 uint16_t http_door_port(const struct http_door *door);
 

@@ -478,9 +478,9 @@ static const struct route *find_route(struct exchange *exchange, char *allow, si
     static const char *const names[] = {"GET", "HEAD", "POST", "DELETE", "OPTIONS", ""};
     size_t used = 0;
     enum http_method method = exchange->method == METHOD_HEAD ? METHOD_GET : exchange->method;
-    bool mcp = is_mcp(exchange), links = links_path(exchange->path);
-    const struct route *table = mcp ? rest_mcp_routes : links ? rest_link_routes : rest_routes;
-    size_t count = mcp ? rest_mcp_route_count : links ? rest_link_route_count : rest_route_count;
+    bool mcp = is_mcp(exchange), text = links_path(exchange->path) || strcmp(exchange->path, METRICS_PATH) == 0;
+    const struct route *table = mcp ? rest_mcp_routes : text ? rest_text_routes : rest_routes;
+    size_t count = mcp ? rest_mcp_route_count : text ? rest_text_route_count : rest_route_count;
     for (size_t i = 0; i < count; i++) {
         const struct route *route = &table[i];
         if (!path_matches(exchange, route))

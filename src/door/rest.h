@@ -44,9 +44,10 @@ extern const size_t rest_route_count;
 /* Those of /mcp, which openapi.json does not describe; they are there when the door has an MCP door behind it. */
 extern const struct route rest_mcp_routes[];
 extern const size_t rest_mcp_route_count;
-/* Those of approval links, which openapi.json does not describe either. */
-extern const struct route rest_link_routes[];
-extern const size_t rest_link_route_count;
+/* Those of approval links and of figures for Prometheus, which openapi.json does not describe either. */
+#define METRICS_PATH "/metrics"
+extern const struct route rest_text_routes[];
+extern const size_t rest_text_route_count;
 
 /* ---- for the handlers ---- */
 
@@ -127,6 +128,7 @@ void rest_inbox_receive(struct exchange *exchange);
 void rest_inbox(struct exchange *exchange);
 void rest_inbox_event(struct exchange *exchange);
 void rest_inbox_counts(struct exchange *exchange);
+void rest_metrics(struct exchange *exchange); /* rest_metrics.c */
 void rest_stats(struct exchange *exchange);
 void rest_health(struct exchange *exchange);
 void rest_ready(struct exchange *exchange);

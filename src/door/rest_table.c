@@ -156,12 +156,13 @@ const struct route rest_mcp_routes[] = {
     {.method = METHOD_DELETE, .path = "/mcp", .roles = MAY_CALL, .handle = mcp_http_handle},
 };
 
-/* Pages, reached with nothing but the link itself. */
-const struct route rest_link_routes[] = {
+/* What is no JSON. Pages are reached with nothing but the link itself. */
+const struct route rest_text_routes[] = {
+    {.method = METHOD_GET, .path = METRICS_PATH, .roles = MAY_OPERATE, .handle = rest_metrics},
     {.method = METHOD_GET, .path = LINKS_PATH "{token}", .roles = MAY_ANYBODY, .handle = rest_link_page},
     {.method = METHOD_POST, .path = LINKS_PATH "{token}", .roles = MAY_ANYBODY, .handle = rest_link_used},
 };
 
-const size_t rest_link_route_count = sizeof rest_link_routes / sizeof *rest_link_routes;
+const size_t rest_text_route_count = sizeof rest_text_routes / sizeof *rest_text_routes;
 
 const size_t rest_mcp_route_count = sizeof rest_mcp_routes / sizeof *rest_mcp_routes;

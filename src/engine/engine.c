@@ -163,6 +163,12 @@ void engine_on_schedule(struct engine *engine, void (*changed)(void *user), void
     engine->scheduled_user = user;
 }
 
+void engine_on_change(struct engine *engine, engine_change_fn *changed, void *user)
+{
+    engine->changed = changed;
+    engine->changed_user = user;
+}
+
 void engine_reschedule(struct engine *engine)
 {
     int64_t next = engine_next_tick_ms(engine);

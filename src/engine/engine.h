@@ -142,7 +142,14 @@ void engine_delivered(struct engine *engine, const struct operation *op);
 /* ---- people's decisions ---- */
 
 struct engine_decision {
-    enum step_kind_decision { DECISION_RESOLVE, DECISION_RETRY, DECISION_CANCEL, DECISION_APPROVE, DECISION_DENY } kind;
+    enum step_kind_decision {
+        DECISION_RESOLVE,
+        DECISION_RETRY,
+        DECISION_CANCEL,
+        DECISION_APPROVE,
+        DECISION_DENY,
+        DECISION_LINK
+    } kind;
     const char *tenant; /* NULL = any */
     const char *operation;
     int64_t rev; /* version that the person looked at; 0 = not given (refused for RESOLVE) */
@@ -151,6 +158,8 @@ struct engine_decision {
     struct str result;         /* JSON text that the operator states as result; absent = none */
     const char *actor, *note;  /* who and why; note is required for RESOLVE */
     enum approval_via via;     /* APPROVE, DENY */
+    const char *link_by;       /* APPROVE, DENY by a link: who made it; may be NULL */
+    const char *approver;      /* LINK: whom the actor makes links for: that is noted, no more */
     const struct scope *scope; /* what the person may decide on; NULL = not limited */
 };
 
@@ -218,6 +227,22 @@ struct engine_guard {
  * kept and applied, never thrown away. The same word said again is answered with the operation. */
 void engine_guard(struct engine *engine, const struct engine_guard *word, engine_reply_fn *reply, void *user);
 
+/* ---- what has changed ---- */
+
+/* What is durable now of an operation. Borrowed for the call. */
+struct engine_change {
+    const struct operation *op; /* as it is now */
+    const struct event *events;
+    size_t event_count;
+    const struct incident *incidents; /* that were raised with it */
+    size_t incident_count;
+};
+typedef void engine_change_fn(void *user, const struct engine_change *change);
+
+/* Told of every change that this engine has committed, admissions included, from within whatever brought the news: it
+ * must not call the engine back. One listener; NULL = none. */
+void engine_on_change(struct engine *engine, engine_change_fn *changed, void *user);
+
 /* ---- figures ---- */
 
 struct engine_stats {
@@ -225,6 +250,10 @@ struct engine_stats {
     int64_t calls, admitted, joined, replayed, conflicts, held, refused, policy, compensations, attempts, lookups,
         reads, unavailable;
     int64_t inbound, inbound_duplicates; /* events recorded, further deliveries */
+    /* what policies did */
+    int64_t guards, entities_busy, windows, budgets; /* refused by them, at admission or at their turn */
+    int64_t entity_waits;                            /* operations that had to wait for their entities */
+    int64_t approvals_asked, approvals_granted, approvals_denied, approvals_expired;
 };
 struct engine_stats engine_stats(const struct engine *engine);
 

@@ -93,6 +93,19 @@ static void tell_listener(struct engine *engine, const struct engine_change *cha
         engine->changed(engine->changed_user, change);
 }
 
+/* What people and entities did to an operation. */
+static void count_policy(struct engine_stats *stats, const struct event *event)
+{
+    bool planned = event->to == STATE_PLANNED, rejected = event->to == STATE_REJECTED;
+    bool fresh = event->cause == CAUSE_ADMITTED || event->cause == CAUSE_HELD;
+    stats->approvals_asked += planned && fresh && event->reason == REASON_AWAITING_APPROVAL;
+    stats->approvals_granted += planned && event->cause == CAUSE_APPROVAL && event->reason != REASON_AWAITING_APPROVAL;
+    stats->approvals_denied += rejected && event->reason == REASON_DENIED;
+    stats->approvals_expired += rejected && event->reason == REASON_EXPIRED;
+    stats->entity_waits += planned && event->reason == REASON_AWAITING_ENTITY;
+    stats->guards += rejected && event->cause == CAUSE_POLICY;
+}
+
 void log_transitions(struct engine *engine, const struct operation *op, const struct event *events, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -116,6 +129,8 @@ void log_transitions(struct engine *engine, const struct operation *op, const st
         log_text("note", event->note);
         log_end();
     }
+    for (size_t i = 0; i < count; i++)
+        count_policy(&engine->stats, &events[i]);
     tell_listener(engine, &(struct engine_change){.op = op, .events = events, .event_count = count});
 }
 
