@@ -13,7 +13,8 @@ const struct cli_command cli_cancel_command = {
     .name = "cancel",
     .operands = "OP",
     .summary = "stop an operation of which nothing has left yet",
-    .text = "What is on the wire cannot be called back: the daemon refuses then.",
+    .text = "What is on the wire cannot be called back: the daemon refuses then.\n"
+            "A multi-step operation begins no further step; what was done is undone once the running one has ended.",
     .options = options,
     .shared = CLI_CONNECTS | CLI_JSON,
     .run = cli_cancel,

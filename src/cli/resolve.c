@@ -19,7 +19,9 @@ const struct cli_command cli_resolve_command = {
     .operands = "OP",
     .summary = "state what really happened to an operation",
     .text = "For operations whose outcome onced could not find out. Look at the provider first: this statement is\n"
-            "what callers will be told.",
+            "what callers will be told.\n"
+            "Of a multi-step operation whose rollback is stuck at a step: --did-not-happen says that it is undone by\n"
+            "hand, --happened that it stays as it is; the rollback goes on then.",
     .options = options,
     .shared = CLI_CONNECTS | CLI_JSON,
     .run = cli_resolve,

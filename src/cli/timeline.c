@@ -1,6 +1,7 @@
 #include "cli/timeline.h"
 
 #include "cli/view.h"
+#include "cli/view_steps.h"
 #include "core/state.h"
 
 #include <inttypes.h>
@@ -233,8 +234,9 @@ static void print_head(struct out *out, const struct json *operation, int64_t no
 {
     static const char *const who[] = {"principal", "", "tenant", "tenant ", "workflow", "workflow "};
     static const char *const where[] = {"run_id", "run ", "step_id", "step ", "session_id", "session "};
-    static const char *const links[] = {"repeat_of", "repeat of ",  "previous", "after ",       "distinct_from",
-                                        "not ",      "compensates", "undoes ",  "compensation", "undone by "};
+    static const char *const links[] = {"repeat_of",           "repeat of ", "previous",     "after ",
+                                        "distinct_from",       "not ",       "compensates",  "undoes ",
+                                        "parent_operation_id", "step of ",   "compensation", "undone by "};
     struct str status = json_get_text(operation, "status"), reason = json_get_text(operation, "reason");
     out_str(out, OUT_BOLD, json_get_text(operation, "tool"));
     out_printf(out, "  ");
@@ -281,6 +283,7 @@ void trace_print(struct out *out, const struct trace *trace, int64_t now_ms)
     if (!out_parse_time(json_get_text(trace->operation, "created_at"), &start_ms) && marks.count > 0)
         start_ms = marks.items[0].at_ms;
     print_head(out, trace->operation, now_ms, &arena);
+    view_steps(out, trace->operation);
     print_value(out, "arguments", json_get(trace->operation, "arguments"));
     out_printf(out, "\n");
     for (size_t i = 0; i < marks.count; i++)

@@ -2,6 +2,7 @@
 
 #include "base/env.h"
 #include "cli/cli.h"
+#include "cli/view_steps.h"
 #include "core/state.h"
 
 #include <stdlib.h>
@@ -85,6 +86,8 @@ int view_problem_exit(const struct client_answer *answer)
 const char *view_effect(const struct json *operation)
 {
     enum state state;
+    if (view_has_steps(operation))
+        return view_steps_effect(operation);
     if (!state_from_name(json_get_text(operation, "status"), &state))
         return "not known";
     switch (state) {
@@ -205,13 +208,16 @@ void view_operation(struct out *out, const struct json *operation, bool replayed
     out_field(out, "run", json_get_text(operation, "run_id"));
     out_field(out, "step", json_get_text(operation, "step_id"));
     out_field(out, "repeat of", json_get_text(operation, "repeat_of"));
+    out_field(out, "step of", json_get_text(operation, "parent_operation_id"));
     out_field(out, "undoes", json_get_text(operation, "compensates"));
     out_field(out, "playbook", json_get_text(operation, "playbook"));
     out_field(out, "undone by", json_get_text(operation, "compensation"));
     out_field(out, "created", view_time(&arena, operation, "created_at", now_ms));
     out_field(out, "not before", view_time(&arena, operation, "not_before", now_ms));
     out_field(out, "ended", view_time(&arena, operation, "completed_at", now_ms));
-    view_value(out, "requests", json_get(operation, "attempts"));
+    if (!view_has_steps(operation)) /* whose parent sends nothing */
+        view_value(out, "requests", json_get(operation, "attempts"));
+    view_steps(out, operation);
     if (json_get_int(operation, "lookups", 0) > 0)
         view_value(out, "look-ups", json_get(operation, "lookups"));
     view_value(out, "arguments", json_get(operation, "arguments"));
@@ -263,6 +269,10 @@ void view_next(struct out *out, const struct json *operation)
         return;
     if (state == STATE_COMPLETED_SUCCESS || state == STATE_COMPLETED_NOOP || state == STATE_COMPENSATED)
         return; /* use the result */
+    if (view_has_steps(operation)) {
+        view_steps_next(out, operation);
+        return;
+    }
     out_printf(out, "  ");
     out_text(out, OUT_DIM, "next");
     out_printf(out, "\n");
