@@ -266,7 +266,7 @@ static void send_post(struct webhooks *base, const struct webhook_endpoint *endp
 
 static const struct webhooks_ops sender_ops = {.post = send_post};
 
-enum err_code webhooks_new(uv_loop_t *loop, struct webhooks **out, struct err *err)
+enum err_code webhooks_new(struct uv_loop_s *loop, struct webhooks **out, struct err *err)
 {
     struct sender *sender = mem_zero(sizeof *sender);
     sender->base.ops = &sender_ops;

@@ -15,7 +15,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <uv.h>
 
 #define WEBHOOK_ID_BYTES_MAX     400
 #define WEBHOOK_BODY_BYTES_MAX   (1024 * 1024)
@@ -23,9 +22,9 @@
 #define WEBHOOK_POSTS_MAX        64    /* on the wire at one time; beyond: answered "not sent" */
 #define WEBHOOK_SECRET_BYTES_MIN 16
 
-/* Where to. Texts are the owner's (the registry's); they must outlive the post that was begun with them. */
+/* Where to. Borrowed for the call. */
 struct webhook_endpoint {
-    const char *url;    /* http or https; may carry a query, no user, no fragment (webhook_endpoint_check) */
+    const char *url;    /* http or https; may carry a query, no user, no fragment (webhook_url_fault) */
     struct str secret;  /* the bytes that sign (webhook_secret); absent: unsigned */
     int64_t timeout_ms; /* of one try, connecting included */
     const char *ca;     /* file of certificates to trust instead of the system's, or NULL */
@@ -47,6 +46,7 @@ struct webhook_report {
 };
 typedef void webhook_done(void *user, const struct webhook_report *report);
 
+struct uv_loop_s;
 struct webhooks;
 struct webhooks_ops {
     void (*post)(struct webhooks *webhooks, const struct webhook_endpoint *endpoint,
@@ -64,7 +64,7 @@ static inline void webhook_post(struct webhooks *webhooks, const struct webhook_
 }
 
 /* The one that has a wire, on the loop. */
-enum err_code webhooks_new(uv_loop_t *loop, struct webhooks **out, struct err *err);
+enum err_code webhooks_new(struct uv_loop_s *loop, struct webhooks **out, struct err *err);
 /* What is on the wire is ended (done is called: sent, not delivered), then it is freed, then closed is called. */
 void webhooks_close(struct webhooks *webhooks, void (*closed)(void *user), void *user);
 

@@ -15,6 +15,8 @@
     /* guard mode: the application is about to be told to begin */ X(guard_begun)                                      \
     /* guard mode: another caller takes it up (durable); it is not told so */ X(guard_taken)                           \
     /* multi-step: the next step is worked out; its admission is not submitted */ X(step_admitting)                    \
+    /* forwarding: the try is written down; nothing was posted */ X(forward_written)                                   \
+    /* forwarding: the endpoint has answered; nothing is written */ X(forward_answered)                                \
     /* notifications: about to be posted; … */ X(before_notify)                                                        \
     /* … taken by the receiver, and nobody here knows */ X(notified)
 

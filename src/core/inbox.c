@@ -1,6 +1,10 @@
 #include "core/inbox.h"
 
+#include "base/digest.h"
+
+#include <assert.h>
 #include <fnmatch.h>
+#include <stdio.h>
 
 static const char *const outcome_texts[INBOUND_OUTCOME_COUNT] = {
 #define X(constant, text) text,
@@ -15,6 +19,12 @@ static const char *const match_texts[INBOUND_MATCH_COUNT] = {
 static const char *const status_texts[INBOUND_STATUS_COUNT] = {
 #define X(constant, text) text,
     INBOUND_STATUSES(X)
+#undef X
+};
+
+static const char *const forward_texts[FORWARD_STATUS_COUNT] = {
+#define X(constant, text) text,
+    FORWARD_STATUSES(X)
 #undef X
 };
 
@@ -70,6 +80,19 @@ bool inbound_status_from_name(struct str text, enum inbound_status *out)
     return value >= 0;
 }
 
+const char *forward_status_name(enum forward_status status)
+{
+    return name_at(forward_texts, FORWARD_STATUS_COUNT, (int)status);
+}
+
+bool forward_status_from_name(struct str text, enum forward_status *out)
+{
+    int value = value_of(forward_texts, FORWARD_STATUS_COUNT, text);
+    if (value >= 0)
+        *out = (enum forward_status)value;
+    return value >= 0;
+}
+
 bool inbox_source_takes(const struct inbox_source *source, const char *tenant, const char *name,
                         const struct tool *tool)
 {
@@ -102,11 +125,85 @@ struct inbound *inbound_copy(struct arena *arena, const struct inbound *event)
 {
     struct inbound *copy = arena_alloc(arena, sizeof *copy);
     *copy = *event;
-    const char **texts[] = {&copy->source, &copy->event,       &copy->type,
-                            &copy->value,  &copy->external_id, &copy->operation};
+    const char **texts[] = {&copy->source,      &copy->event,     &copy->type,          &copy->value,
+                            &copy->external_id, &copy->operation, &copy->forward.detail};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         *texts[i] = arena_copy_text(arena, *texts[i]);
     copy->result = arena_str(arena, event->result);
     copy->body = arena_str(arena, event->body);
     return copy;
+}
+
+/* ---- forwarding ---- */
+
+struct forward forward_begin(const struct forward_policy *policy, int64_t now_ms)
+{
+    if (!policy)
+        return (struct forward){.status = FORWARD_NONE};
+    return (struct forward){.status = FORWARD_DUE, .at_ms = now_ms, .until_ms = now_ms + policy->give_up_ms};
+}
+
+struct forward forward_try(const struct forward *forward, const struct forward_policy *policy, int64_t now_ms)
+{
+    struct forward next = *forward;
+    assert(forward->status == FORWARD_DUE);
+    next.tries++;
+    next.at_ms = now_ms + policy->timeout_ms + FORWARD_FIRST_MS;
+    return next;
+}
+
+static int64_t delay_ms(int64_t tries, uint64_t random)
+{
+    int64_t most = FORWARD_FIRST_MS;
+    for (int64_t i = 1; i < tries && most < FORWARD_MOST_MS; i++)
+        most *= 2;
+    if (most > FORWARD_MOST_MS)
+        most = FORWARD_MOST_MS;
+    return most / 2 + (int64_t)(random % (uint64_t)(most / 2 + 1));
+}
+
+struct forward forward_tried(const struct forward *tried, bool delivered, int64_t retry_after_ms, const char *detail,
+                             int64_t now_ms, uint64_t random)
+{
+    struct forward next = *tried;
+    int64_t wait_ms = delay_ms(tried->tries, random);
+    next.detail = delivered ? NULL : detail;
+    next.status = delivered ? FORWARD_DELIVERED : FORWARD_DUE;
+    next.at_ms = now_ms;
+    if (delivered)
+        return next;
+    next.at_ms = now_ms + (retry_after_ms > wait_ms ? retry_after_ms : wait_ms);
+    if (next.at_ms > next.until_ms) {
+        next.status = FORWARD_UNDELIVERED;
+        next.at_ms = now_ms;
+    }
+    return next;
+}
+
+struct forward forward_again(const struct forward *forward, const struct forward_policy *policy, int64_t now_ms)
+{
+    assert(forward->status == FORWARD_UNDELIVERED);
+    struct forward again = forward_begin(policy, now_ms);
+    again.detail = forward->detail;
+    return again;
+}
+
+static bool fits_header(const char *text)
+{
+    for (const char *p = text; *p; p++)
+        if (*p <= ' ' || *p > '~' || *p == '.')
+            return false;
+    return true;
+}
+
+void forward_id(const struct inbound *event, char *out)
+{
+    const struct str parts[] = {str_of(event->source), str_of(event->event)};
+    if (fits_header(event->source) && fits_header(event->event) && parts[0].n + parts[1].n + 2 <= FORWARD_ID_SIZE) {
+        snprintf(out, FORWARD_ID_SIZE, "%s:%s", event->source, event->event);
+        return;
+    }
+    struct digest digest = digest_parts(parts, 2);
+    memcpy(out, "sha256:", 7);
+    digest_hex(&digest, DIGEST_BYTES, out + 7);
 }

@@ -61,6 +61,33 @@ enum inbound_status {
 const char *inbound_status_name(enum inbound_status status);
 bool inbound_status_from_name(struct str text, enum inbound_status *out);
 
+/* Whether the application has it, too. X(constant, text) */
+#define FORWARD_STATUSES(X)                                                                                            \
+    X(FORWARD_NONE, "none")               /* the source forwards nothing */                                            \
+    X(FORWARD_DUE, "due")                 /* to be sent, or sent again */                                              \
+    X(FORWARD_DELIVERED, "delivered")     /* the endpoint answered 2xx: never sent again */                            \
+    X(FORWARD_UNDELIVERED, "undelivered") /* given up; a person may have it sent again */
+
+enum forward_status {
+#define X(constant, text) constant,
+    FORWARD_STATUSES(X)
+#undef X
+        FORWARD_STATUS_COUNT
+};
+const char *forward_status_name(enum forward_status status);
+bool forward_status_from_name(struct str text, enum forward_status *out);
+
+#define FORWARD_DETAIL_BYTES_MAX 300
+
+/* How far forwarding is. */
+struct forward {
+    enum forward_status status;
+    int64_t tries;      /* begun, since it came or a person asked for it */
+    int64_t at_ms;      /* DUE: next try; else when it became so */
+    int64_t until_ms;   /* no try is begun later */
+    const char *detail; /* why the last one failed, or NULL */
+};
+
 /* One event, as its sender signed it. (source, event) is unique. Texts belong to whatever arena it was made in. */
 struct inbound {
     char id[OPERATION_ID_SIZE]; /* "ev_" + ULID */
@@ -82,7 +109,35 @@ struct inbound {
     int64_t settled_ms;    /* when it became applied or ignored, 0 = waiting */
     int64_t duplicates;    /* further deliveries */
     int64_t duplicate_ms;  /* of the last one, 0 = none */
+    struct forward forward;
 };
+
+/* Where a source's events go on to, after they are durable. Owned by the registry. */
+struct forward_policy {
+    const char *url;
+    struct str secret; /* the bytes that sign; absent: unsigned */
+    const char *ca;    /* NULL = the system's */
+    int64_t timeout_ms, give_up_ms;
+};
+
+#define FORWARD_FIRST_MS 1000    /* between tries: doubled each time, at most … */
+#define FORWARD_MOST_MS  3600000 /* … this long, half of it at random */
+
+/* The forwarding of an event that has just come; policy NULL = none. */
+struct forward forward_begin(const struct forward_policy *policy, int64_t now_ms);
+/* As it is to be written down before a try: what holds when nobody lives to tell how it went. */
+struct forward forward_try(const struct forward *forward, const struct forward_policy *policy, int64_t now_ms);
+/* After that try: delivered, to be tried again (after retry_after_ms at the earliest), or given up. random decides the
+ * part of the delay that is up to chance. detail is borrowed. */
+struct forward forward_tried(const struct forward *tried, bool delivered, int64_t retry_after_ms, const char *detail,
+                             int64_t now_ms, uint64_t random);
+/* Once more, because a person says so. Only from UNDELIVERED. */
+struct forward forward_again(const struct forward *forward, const struct forward_policy *policy, int64_t now_ms);
+
+/* The webhook-id that receivers tell repetitions by: "SOURCE:EVENT", or, when that can not stand in a header or is not
+ * safe to sign (a full stop), "sha256:" and 64 hex digits of both. The same on every try and in every process. */
+#define FORWARD_ID_SIZE 352
+void forward_id(const struct inbound *event, char *out);
 
 /* A source as far as the rules need it. Owned by the registry, immutable. */
 struct inbox_source {
@@ -92,7 +147,8 @@ struct inbox_source {
     const char *const *tools; /* shell patterns; none = all of the provider's */
     size_t tool_count;
     int64_t retain_ms;
-    const void *rules; /* the door's: signature and reading */
+    const struct forward_policy *forward; /* NULL = not forwarded */
+    const void *rules;                    /* the door's: signature and reading */
 };
 
 /* Whether the source speaks of this tool's operations for this tenant. tool as the registry has it now: NULL when it

@@ -14,6 +14,7 @@ struct engine *engine_new(const struct engine_options *options)
     engine->env = options->env;
     engine->ledger = options->ledger;
     engine->adapter = options->adapter;
+    engine->webhooks = options->webhooks;
     engine->registry = registry_ref(options->registry);
     engine->in_flight_max = options->in_flight_max ? options->in_flight_max : IN_FLIGHT_DEFAULT;
     engine->sole_owner = options->sole_owner;
@@ -27,6 +28,7 @@ struct engine *engine_new(const struct engine_options *options)
     heap_init(&engine->stalls);
     engine->reads = reads_new(engine);
     engine->inbox = inbox_new(engine);
+    engine->forwarder = forwarder_new(engine);
     replay_init(&engine->replay, engine->sole_owner);
     return engine;
 }
@@ -41,6 +43,7 @@ void engine_free(struct engine *engine)
     engine->stopped = NULL;
     inbox_free(engine->inbox);
     engine->inbox = NULL;
+    forwarder_free(engine->forwarder);
     while ((node = heap_first(&engine->deadlines)))
         waiter_free((struct waiter *)((char *)node - offsetof(struct waiter, deadline)));
     while ((flight = map_next(&engine->flights, &at))) { /* only what a late stop has cut off */
@@ -154,6 +157,7 @@ int64_t engine_next_tick_ms(struct engine *engine)
         next = earlier(next, node->at_ms);
     next = earlier(next, reads_next_ms(engine->reads));
     next = earlier(next, inbox_next_ms(engine->inbox));
+    next = earlier(next, forwarder_next_ms(engine->forwarder));
     return engine->stopped ? earlier(next, engine->stop_deadline_ms) : next; /* cut off: that time has been */
 }
 
@@ -275,6 +279,7 @@ void engine_start(struct engine *engine)
     engine->recovered = !engine->sole_owner;
     engine->claiming = true;
     inbox_start(engine->inbox, first_claim);
+    forwarder_plan(engine->forwarder, engine_now(engine));
 }
 
 void engine_tick(struct engine *engine)
@@ -289,6 +294,7 @@ void engine_tick(struct engine *engine)
     }
     reads_tick(engine->reads, now);
     inbox_tick(engine->inbox, now);
+    forwarder_tick(engine->forwarder, now);
     bool busy = engine->flights.count >= engine->in_flight_max;
     if (engine->started && !engine->claiming && !engine->stopping && engine->due_ms && engine->due_ms <= now) {
         if (busy)
@@ -322,7 +328,8 @@ void engine_check_stopped(struct engine *engine)
     if (!engine->stopping || !engine->stopped)
         return;
     bool late = engine_now(engine) >= engine->stop_deadline_ms;
-    bool quiet = engine->ledger_open == 0 && engine->flights.count == 0 && reads_busy(engine->reads) == 0;
+    bool quiet = engine->ledger_open == 0 && engine->flights.count == 0 && reads_busy(engine->reads) == 0 &&
+                 forwarder_busy(engine->forwarder) == 0;
     if (!quiet && !late)
         return;
     void (*stopped)(void *) = engine->stopped;

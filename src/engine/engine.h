@@ -11,6 +11,7 @@
 #define ENGINE_ENGINE_H
 
 #include "adapter/adapter.h"
+#include "adapter/webhook.h"
 #include "base/env.h"
 #include "core/identity.h"
 #include "core/registry.h"
@@ -24,6 +25,7 @@ struct engine_options {
     struct env *env;
     struct ledger *ledger;     /* borrowed; must outlive the engine */
     struct adapter *adapter;   /* borrowed; must outlive the engine */
+    struct webhooks *webhooks; /* the same; what inbound events are forwarded with. NULL: none are */
     struct registry *registry; /* a reference is taken */
     size_t in_flight_max;      /* operations in memory plus waiting callers; 0 = 10,000 */
     bool sole_owner; /* no other gateway can be alive on this ledger (SQLite): recover at once, not by lease */
@@ -180,6 +182,9 @@ typedef void engine_inbound_fn(void *user, enum err_code code, const struct err 
 /* Records an event whose signature was checked, then has it applied. Of event the source's part is read (source, event,
  * type, created_ms or 0, outcome, match, value, external_id, result, body); copied. The reply may come at once. */
 void engine_inbound(struct engine *engine, const struct inbound *event, engine_inbound_fn *reply, void *user);
+
+/* An event is to be forwarded, and the engine was not there when that was written down. */
+void engine_forward_due(struct engine *engine);
 
 /* ---- undoing (design 10.1) ---- */
 

@@ -388,6 +388,8 @@ static void recorded(struct ledger_request *request)
         for (size_t i = 0; i < record->named_count; i++)
             look(inbox, record->named[i].operation);
     }
+    if (!request->code && !record->duplicate && record->event->forward.status == FORWARD_DUE)
+        engine_forward_due(engine);
     engine->stats.inbound += !request->code && !record->duplicate;
     engine->stats.inbound_duplicates += !request->code && record->duplicate;
     question->reply(question->user, request->code, &request->err, request->code ? NULL : record->event,
@@ -416,6 +418,7 @@ void engine_inbound(struct engine *engine, const struct inbound *event, engine_i
     copy->settled_ms = copy->status == INBOUND_IGNORED ? copy->received_ms : 0;
     const struct inbox_source *source = registry_source(engine->registry, event->source);
     copy->retain_until_ms = copy->received_ms + (source ? source->retain_ms : 0);
+    copy->forward = forward_begin(source ? source->forward : NULL, copy->received_ms);
     question->request.record_inbound = (struct ledger_record_inbound){.event = copy, .now_ms = copy->received_ms};
     question->reply = reply;
     question->user = user;

@@ -6,6 +6,7 @@
 #include "core/playbook.h"
 #include "core/step.h"
 #include "engine/engine.h"
+#include "engine/forward.h"
 #include "engine/gate.h"
 #include "engine/heap.h"
 #include "engine/inbox.h"
@@ -119,6 +120,7 @@ struct engine {
     struct env *env;
     struct ledger *ledger;
     struct adapter *adapter;
+    struct webhooks *webhooks; /* NULL: nothing is forwarded */
     struct registry *registry;
     struct ulid_source ids;
     char incarnation[ULID_CHARS + 4 + 1];
@@ -144,6 +146,7 @@ struct engine {
     int64_t told_ms; /* tick time that the owner was last told */
     struct reads *reads;
     struct inbox *inbox;
+    struct forwarder *forwarder;
     struct replay replay;
     struct engine_stats stats;
 };

@@ -36,6 +36,8 @@ enum ledger_command {
     LEDGER_INBOX_LIST,
     LEDGER_INBOX_COUNTS,
     LEDGER_INBOX_PRUNE,
+    LEDGER_FORWARD_DUE,
+    LEDGER_FORWARD_MOVE,
     LEDGER_ENTITIES,
     LEDGER_ENTITY_RELEASE,
     LEDGER_BUDGETS,
@@ -263,6 +265,7 @@ struct ledger_inbox_list {
     const char *source;    /* NULL = any */
     const char *operation; /* NULL = any */
     uint32_t statuses;     /* bit per enum inbound_status; 0 = any */
+    uint32_t forwards;     /* bit per enum forward_status; 0 = any */
     const char *before;    /* event id: continue below it */
     size_t limit;          /* <= LEDGER_LIST_MAX */
     struct inbound *events;
@@ -286,6 +289,22 @@ struct ledger_inbox_prune {
     size_t limit;    /* in: rows at once */
     size_t count;    /* out: removed */
     int64_t next_ms; /* out: earliest retain_until_ms left, 0 = none */
+};
+
+/* Events that are to be forwarded now (FORWARD_DUE, at_ms <= now), oldest try first, with their bodies. */
+struct ledger_forward_due {
+    int64_t now_ms;         /* in */
+    size_t limit;           /* in: <= LEDGER_FORWARDS_MAX */
+    struct inbound *events; /* out */
+    size_t count;
+    int64_t next_ms; /* out: the earliest time of those that are left, 0 = none */
+};
+#define LEDGER_FORWARDS_MAX 64
+
+/* Compare-and-set: forward becomes `to` if its status and tries are those of `was`. ERR_STALE, ERR_NOT_FOUND. */
+struct ledger_forward_move {
+    const char *id; /* of the event */
+    struct forward was, to;
 };
 
 /* An entity as it stands (design 9). */
@@ -369,6 +388,8 @@ struct ledger_request {
         struct ledger_inbox_list inbox_list;
         struct ledger_inbox_counts inbox_counts;
         struct ledger_inbox_prune inbox_prune;
+        struct ledger_forward_due forward_due;
+        struct ledger_forward_move forward_move;
         struct ledger_entities entities;
         struct ledger_entity_release entity_release;
         struct ledger_budgets budgets;

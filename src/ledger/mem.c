@@ -909,6 +909,8 @@ static enum err_code execute(struct mem_ledger *ledger, struct ledger_request *r
     case LEDGER_INBOX_LIST: return mem_inbox_list(&ledger->inbox, request);
     case LEDGER_INBOX_COUNTS: return mem_inbox_counts(&ledger->inbox, request);
     case LEDGER_INBOX_PRUNE: return mem_inbox_prune(&ledger->inbox, request);
+    case LEDGER_FORWARD_DUE: return mem_forward_due(&ledger->inbox, request);
+    case LEDGER_FORWARD_MOVE: return mem_forward_move(&ledger->inbox, request);
     case LEDGER_ENTITIES: return mem_entities(&ledger->claims, request);
     case LEDGER_ENTITY_RELEASE:
         return claim_release(&ledger->claims.base, &request->entity_release, request->arena, &request->err);

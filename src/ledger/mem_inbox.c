@@ -219,6 +219,7 @@ static bool list_wants(const struct ledger_inbox_list *list, const struct inboun
     return (!list->source || text_equal(list->source, event->source)) &&
            (!list->operation || text_equal(list->operation, event->operation)) &&
            (!list->statuses || (list->statuses & 1u << event->status)) &&
+           (!list->forwards || (list->forwards & 1u << event->forward.status)) &&
            (!list->before || strcmp(event->id, list->before) < 0);
 }
 
@@ -280,6 +281,47 @@ enum err_code mem_inbox_prune(struct mem_inbox *inbox, struct ledger_request *re
         inbox->events[kept++] = event;
     }
     inbox->count = kept;
+    return ERR_NONE;
+}
+
+enum err_code mem_forward_due(struct mem_inbox *inbox, struct ledger_request *request)
+{
+    struct ledger_forward_due *due = &request->forward_due;
+    struct inbound *chosen[LEDGER_FORWARDS_MAX + 1];
+    size_t limit = due->limit < LEDGER_FORWARDS_MAX ? due->limit : LEDGER_FORWARDS_MAX, found = 0;
+    for (size_t i = 0; i < inbox->count; i++) {
+        struct inbound *event = inbox->events[i];
+        if (event->forward.status != FORWARD_DUE)
+            continue;
+        size_t at = found;
+        while (at > 0 && chosen[at - 1]->forward.at_ms > event->forward.at_ms)
+            at--;
+        if (at > limit)
+            continue;
+        found += found <= limit;
+        memmove(&chosen[at + 1], &chosen[at], (found - 1 - at) * sizeof *chosen);
+        chosen[at] = event;
+    }
+    due->events = arena_alloc(request->arena, LEDGER_FORWARDS_MAX * sizeof *due->events);
+    due->count = 0;
+    while (due->count < found && due->count < limit && chosen[due->count]->forward.at_ms <= due->now_ms) {
+        due->events[due->count] = copy_out(request->arena, chosen[due->count], true);
+        due->count++;
+    }
+    due->next_ms = due->count < found ? chosen[due->count]->forward.at_ms : 0;
+    return ERR_NONE;
+}
+
+enum err_code mem_forward_move(struct mem_inbox *inbox, struct ledger_request *request)
+{
+    const struct ledger_forward_move *move = &request->forward_move;
+    struct inbound *event = find(inbox, move->id);
+    if (!event)
+        return err_set(&request->err, ERR_NOT_FOUND, "there is no inbound event %s", move->id);
+    if (event->forward.status != move->was.status || event->forward.tries != move->was.tries)
+        return err_set(&request->err, ERR_STALE, "the forwarding of %s has gone on meanwhile", move->id);
+    event->forward = move->to;
+    event->forward.detail = arena_copy_text(&((struct kept *)event)->arena, move->to.detail);
     return ERR_NONE;
 }
 

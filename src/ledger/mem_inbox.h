@@ -27,6 +27,8 @@ enum err_code mem_inbox_due(struct mem_inbox *inbox, const struct mem_inbox_rows
 enum err_code mem_inbox_list(struct mem_inbox *inbox, struct ledger_request *request);
 enum err_code mem_inbox_counts(struct mem_inbox *inbox, struct ledger_request *request);
 enum err_code mem_inbox_prune(struct mem_inbox *inbox, struct ledger_request *request);
+enum err_code mem_forward_due(struct mem_inbox *inbox, struct ledger_request *request);
+enum err_code mem_forward_move(struct mem_inbox *inbox, struct ledger_request *request);
 /* Whether the change's event is there and waits; then it becomes applied. */
 bool mem_inbox_waits(const struct mem_inbox *inbox, const char *id);
 void mem_inbox_apply(struct mem_inbox *inbox, const struct ledger_transition *change);

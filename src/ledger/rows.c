@@ -205,6 +205,7 @@ bool ledger_command_writes(enum ledger_command command)
     case LEDGER_TOKEN_REVOKE:
     case LEDGER_RECORD_INBOUND:
     case LEDGER_INBOX_PRUNE:
+    case LEDGER_FORWARD_MOVE:
     case LEDGER_ENTITY_RELEASE: return true;
     case LEDGER_GET:
     case LEDGER_GET_BY_KEY:
@@ -218,6 +219,7 @@ bool ledger_command_writes(enum ledger_command command)
     case LEDGER_INBOX_DUE:
     case LEDGER_INBOX_LIST:
     case LEDGER_INBOX_COUNTS:
+    case LEDGER_FORWARD_DUE:
     case LEDGER_ENTITIES:
     case LEDGER_BUDGETS:
     case LEDGER_STATS: return false;

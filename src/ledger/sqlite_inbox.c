@@ -42,12 +42,17 @@ static enum err_code row_inbound(struct store *store, sqlite3_stmt *row, struct 
         .retain_until_ms = sqlite3_column_int64(row, 15),
         .result = bytes_at(row, 16, arena),
         .body = body ? bytes_at(row, 17, arena) : STR_NONE,
+        .forward = {.tries = sqlite3_column_int64(row, 19),
+                    .at_ms = sqlite3_column_int64(row, 20),
+                    .until_ms = sqlite3_column_int64(row, 21),
+                    .detail = text_at(row, 22, arena)},
     };
     const char *id = text_at(row, 0, arena);
     strncpy(out->id, id ? id : "", sizeof out->id - 1);
     bool known = out->source && out->event && inbound_status_from_name(str_of(text_at(row, 4, arena)), &out->status) &&
                  inbound_outcome_from_name(str_of(text_at(row, 5, arena)), &out->outcome) &&
-                 inbound_match_from_name(str_of(text_at(row, 6, arena)), &out->match);
+                 inbound_match_from_name(str_of(text_at(row, 6, arena)), &out->match) &&
+                 forward_status_from_name(str_of((const char *)sqlite3_column_text(row, 18)), &out->forward.status);
     return known ? ERR_NONE : store_strange(store, "inbound event", err);
 }
 
@@ -139,6 +144,11 @@ static enum err_code insert(struct store *store, const struct inbound *event, st
     sqlite3_bind_int64(add, 16, event->retain_until_ms);
     sqlite3_bind_text64(add, 17, event->result.p, event->result.n, SQLITE_STATIC, SQLITE_UTF8);
     bind_bytes(add, 18, event->body);
+    bind_text(add, 19, forward_status_name(event->forward.status));
+    sqlite3_bind_int64(add, 20, event->forward.tries);
+    sqlite3_bind_int64(add, 21, event->forward.at_ms);
+    sqlite3_bind_int64(add, 22, event->forward.until_ms);
+    bind_text(add, 23, event->forward.detail);
     struct inbox_counts one = {.events = 1, .ignored = event->status == INBOUND_IGNORED};
     return store_run(store, add, err) ? err->code : count(store, event->source, &one, err);
 }
@@ -308,7 +318,8 @@ static bool list_wants(const struct ledger_inbox_list *list, const struct inboun
 {
     return (!list->source || text_equal(list->source, event->source)) &&
            (!list->operation || text_equal(list->operation, event->operation)) &&
-           (!list->statuses || (list->statuses & 1u << event->status));
+           (!list->statuses || (list->statuses & 1u << event->status)) &&
+           (!list->forwards || (list->forwards & 1u << event->forward.status));
 }
 
 static sqlite3_stmt *list_statement(struct store *store, const struct ledger_inbox_list *list, struct err *err)
@@ -318,6 +329,8 @@ static sqlite3_stmt *list_statement(struct store *store, const struct ledger_inb
         which = SQL_INBOX_LIST_OF;
     else if (list->statuses == 1u << INBOUND_WAITING)
         which = SQL_INBOX_LIST_WAITING;
+    else if (list->forwards == 1u << FORWARD_UNDELIVERED)
+        which = SQL_INBOX_LIST_UNDELIVERED;
     sqlite3_stmt *rows = store_prepare(store, which, err);
     if (!rows)
         return NULL;
@@ -461,4 +474,68 @@ enum err_code store_inbound_apply(struct store *store, const struct ledger_trans
     sqlite3_bind_int64(apply, 3, change->op->updated_ms);
     struct inbox_counts one = {.applied = 1};
     return store_run(store, apply, err) ? err->code : count(store, source, &one, err);
+}
+
+/* ---- forwarding ---- */
+
+enum err_code store_forward_due(struct store *store, struct ledger_request *request)
+{
+    struct ledger_forward_due *due = &request->forward_due;
+    struct err *err = &request->err;
+    size_t limit = due->limit < LEDGER_FORWARDS_MAX ? due->limit : LEDGER_FORWARDS_MAX;
+    bool found;
+    due->events = arena_alloc(request->arena, (limit + 1) * sizeof *due->events);
+    due->count = 0;
+    due->next_ms = 0;
+    sqlite3_stmt *rows = store_prepare(store, SQL_FORWARD_DUE, err);
+    if (!rows)
+        return err->code;
+    sqlite3_bind_int64(rows, 1, (int64_t)limit + 1);
+    while (store_step(store, rows, &found, err) == 0 && found) {
+        struct inbound *event = &due->events[due->count];
+        bool now = due->count < limit && sqlite3_column_int64(rows, 20) <= due->now_ms;
+        if (row_inbound(store, rows, request->arena, now, event, err))
+            break;
+        if (!now) {
+            due->next_ms = event->forward.at_ms;
+            break;
+        }
+        due->count++;
+    }
+    sqlite3_reset(rows);
+    return err->code;
+}
+
+enum err_code store_forward_move(struct store *store, struct ledger_request *request)
+{
+    const struct ledger_forward_move *change = &request->forward_move;
+    struct err *err = &request->err;
+    bool found;
+    if (store_may_write(store, err))
+        return err->code;
+    sqlite3_stmt *known = store_prepare(store, SQL_INBOX_STATUS, err);
+    if (!known)
+        return err->code;
+    bind_text(known, 1, change->id);
+    if (store_step(store, known, &found, err))
+        return err->code;
+    sqlite3_reset(known);
+    if (!found)
+        return err_set(err, ERR_NOT_FOUND, "there is no inbound event %s", change->id);
+    sqlite3_stmt *move = store_prepare(store, SQL_FORWARD_MOVE, err);
+    if (!move)
+        return err->code;
+    bind_text(move, 1, change->id);
+    bind_text(move, 2, forward_status_name(change->was.status));
+    sqlite3_bind_int64(move, 3, change->was.tries);
+    bind_text(move, 4, forward_status_name(change->to.status));
+    sqlite3_bind_int64(move, 5, change->to.tries);
+    sqlite3_bind_int64(move, 6, change->to.at_ms);
+    sqlite3_bind_int64(move, 7, change->to.until_ms);
+    bind_text(move, 8, change->to.detail);
+    if (store_run(store, move, err))
+        return err->code;
+    return sqlite3_changes(store->db) == 1
+               ? ERR_NONE
+               : err_set(err, ERR_STALE, "the forwarding of %s has gone on meanwhile", change->id);
 }

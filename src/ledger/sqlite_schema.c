@@ -31,9 +31,13 @@ static const char version_7[] =
 #include "schema_v7.h"
     ;
 
+static const char version_8[] =
+#include "schema_v8.h"
+    ;
+
 /* Step i brings a file from version i to i + 1. */
 static const char *const steps[STORE_SCHEMA_VERSION] = {version_1, version_2, version_3, version_4,
-                                                        version_5, version_6, version_7};
+                                                        version_5, version_6, version_7, version_8};
 
 /* ---- names ---- */
 

@@ -830,6 +830,8 @@ void check_committed(struct checker_model *model, unsigned number, const struct 
     case LEDGER_INBOX_LIST:
     case LEDGER_INBOX_COUNTS:
     case LEDGER_INBOX_PRUNE:
+    case LEDGER_FORWARD_DUE:
+    case LEDGER_FORWARD_MOVE:
     case LEDGER_ENTITIES:
     case LEDGER_ENTITY_RELEASE:
     case LEDGER_BUDGETS:

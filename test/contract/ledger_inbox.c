@@ -326,10 +326,90 @@ static void events_are_counted_and_pruned(void **state)
     assert_int_equal(told.dropped, 1);
 }
 
+static struct inbound *forwarded(struct world *world, const char *event, int64_t at_ms)
+{
+    struct inbound *made = make_event(world, event, INBOUND_BY_NOTHING, NULL);
+    made->forward = (struct forward){.status = FORWARD_DUE, .at_ms = at_ms, .until_ms = at_ms + 1000};
+    record(world, made);
+    return made;
+}
+
+static struct ledger_forward_due *forwards(struct world *world, int64_t now_ms, size_t limit)
+{
+    struct ledger_request *request = make_request(world, LEDGER_FORWARD_DUE);
+    request->forward_due = (struct ledger_forward_due){.now_ms = now_ms, .limit = limit};
+    assert_int_equal(call(world, request), 0);
+    return &request->forward_due;
+}
+
+static enum err_code forward_move(struct world *world, const char *id, struct forward was, struct forward to)
+{
+    struct ledger_request *request = make_request(world, LEDGER_FORWARD_MOVE);
+    request->forward_move = (struct ledger_forward_move){.id = id, .was = was, .to = to};
+    return call(world, request);
+}
+
+static void events_to_forward_come_by_time(void **state)
+{
+    struct world *world = *state;
+    const int64_t now_ms = world->now_ms;
+    record(world, make_event(world, "evt_0", INBOUND_BY_NOTHING, NULL)); /* of a source that forwards nothing */
+    struct inbound *third = forwarded(world, "evt_3", now_ms + 30), *first = forwarded(world, "evt_1", now_ms + 10);
+    struct inbound *second = forwarded(world, "evt_2", now_ms + 20);
+    struct ledger_forward_due *due = forwards(world, now_ms + 9, 10);
+    assert_int_equal(due->count, 0);
+    assert_int_equal(due->next_ms, first->forward.at_ms);
+    due = forwards(world, now_ms + 20, 10);
+    assert_int_equal(due->count, 2);
+    assert_string_equal(due->events[0].event, "evt_1");
+    assert_true(str_equal(due->events[0].body, first->body));
+    assert_string_equal(due->events[1].event, "evt_2");
+    assert_int_equal(due->events[1].forward.until_ms, second->forward.until_ms);
+    assert_int_equal(due->next_ms, third->forward.at_ms);
+    due = forwards(world, now_ms + 99, 2);
+    assert_int_equal(due->count, 2);
+    assert_int_equal(due->next_ms, third->forward.at_ms);
+    due = forwards(world, now_ms + 99, 10);
+    assert_int_equal(due->count, 3);
+    assert_int_equal(due->next_ms, 0);
+}
+
+static void forwarding_moves_once(void **state)
+{
+    struct world *world = *state;
+    struct inbound *event = forwarded(world, "evt_1", world->now_ms);
+    struct forward was = event->forward, begun = was, told, none = {0};
+    begun.tries = 1;
+    begun.at_ms += 500;
+    assert_int_equal(forward_move(world, event->id, was, begun), 0);
+    assert_int_equal(forward_move(world, event->id, was, begun), ERR_STALE); /* two gateways: one of them sends */
+    assert_int_equal(forward_move(world, "ev_none", was, begun), ERR_NOT_FOUND);
+    assert_int_equal(forwards(world, world->now_ms, 10)->next_ms, begun.at_ms);
+    told = begun;
+    told.status = FORWARD_UNDELIVERED;
+    told.detail = "the endpoint answered 500";
+    assert_int_equal(forward_move(world, event->id, begun, told), 0);
+    assert_int_equal(forwards(world, begun.at_ms, 10)->count, 0);
+    struct ledger_inbox_list wanted = {.limit = 10, .forwards = 1u << FORWARD_UNDELIVERED};
+    record(world, make_event(world, "evt_2", INBOUND_BY_NOTHING, NULL));
+    struct ledger_inbox_list *page = list_events(world, wanted);
+    assert_int_equal(page->count, 1);
+    assert_int_equal(page->events[0].forward.tries, 1);
+    assert_string_equal(page->events[0].forward.detail, told.detail);
+    told.status = FORWARD_DELIVERED;
+    assert_int_equal(forward_move(world, event->id, begun, told), ERR_STALE);
+    begun.status = FORWARD_UNDELIVERED;
+    assert_int_equal(forward_move(world, event->id, begun, told), 0);
+    wanted.forwards = 1u << FORWARD_DELIVERED;
+    assert_int_equal(list_events(world, wanted)->count, 1);
+    assert_int_equal(forward_move(world, event->id, none, begun), ERR_STALE);
+}
+
 const struct CMUnitTest contract_inbox[] = {
     CONTRACT_TEST(events_are_recorded_once),           CONTRACT_TEST(events_name_operations),
     CONTRACT_TEST(waiting_events_are_found_later),     CONTRACT_TEST(ambiguous_events_name_several),
     CONTRACT_TEST(a_transition_applies_an_event_once), CONTRACT_TEST(lists_filter_and_page),
     CONTRACT_TEST(many_waiting_events_come_in_pages),  CONTRACT_TEST(events_are_counted_and_pruned),
+    CONTRACT_TEST(events_to_forward_come_by_time),     CONTRACT_TEST(forwarding_moves_once),
 };
 const size_t contract_inbox_count = sizeof contract_inbox / sizeof *contract_inbox;

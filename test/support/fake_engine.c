@@ -175,6 +175,8 @@ static enum err_code execute(struct engine *engine, struct ledger_request *reque
     case LEDGER_INBOX_LIST:
     case LEDGER_INBOX_COUNTS:
     case LEDGER_INBOX_PRUNE:
+    case LEDGER_FORWARD_DUE:
+    case LEDGER_FORWARD_MOVE:
     case LEDGER_ADMIT:
     case LEDGER_TRANSITION:
     case LEDGER_CLAIM_DUE:
