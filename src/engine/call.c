@@ -164,6 +164,7 @@ static void begin(struct flight *flight, struct waiter *waiter)
         wait_for_entities(flight);
     flight->durable = flight->op;
     flight->owned = flight->op.owner != NULL;
+    flight_looked(flight);
     flight_register(flight);
     engine->stats.admitted++;
     if (flight->request.admit.undoes) {

@@ -6,8 +6,9 @@
  *                     │                        └─► rejected (policy)
  *                     └─ does not ─► asks: the ledger gives them and wakes it, or lets it into the queues
  *
- * Attributes change with the success of operations that hold the entity, so what the guards of a holder have seen stays
- * true until it has ended. */
+ * Attributes change with the success of operations that hold the entity, and with late evidence of those that no longer
+ * do. So the first request carries what the guards have seen: the ledger refuses it when that has changed since
+ * (waiting for a connection or an executor may take long), and they look again. */
 #include "adapter/jq.h"
 #include "base/log.h"
 #include "base/mark.h"
@@ -146,6 +147,19 @@ bool flight_look_again(struct flight *flight)
 
 /* ---- its turn ---- */
 
+void flight_looked(struct flight *flight)
+{
+    if (has_guards(flight))
+        flight->seen = flight->request.admit.admission.claims;
+}
+
+bool flight_must_look(const struct flight *flight)
+{
+    const struct operation *op = &flight->op;
+    return !flight->seen && has_guards(flight) && claims_want_entities(op->claims) && op->attempts == 0 &&
+           (op->state == STATE_PENDING_DISPATCH || op->state == STATE_FAILED_RETRYABLE);
+}
+
 static bool holds_all(const struct flight *flight, const struct look *look)
 {
     const struct ledger_entities *found = &look->request.entities;
@@ -162,11 +176,12 @@ static void turn_looked(struct flight *flight, struct look *look)
     flight->phase = PHASE_NEW;
     if (look->request.code) { /* later: the row stays ours until its lease ends, and is claimed again then */
         log_message(LOG_ERROR, "ledger", "%s: %s", flight->op.id, look->request.err.text);
+        flight_decided(flight, REPLY_UNAVAILABLE, &look->request.err);
         engine_plan(engine, flight->durable.wake_at_ms);
         flight_free(flight);
         return;
     }
-    if (!holds_all(flight, look)) {
+    if (flight->op.state == STATE_PLANNED && !holds_all(flight, look)) {
         struct step_input in = {.kind = STEP_AWAIT_ENTITY};
         flight_step(flight, &in, AFTER_GO_ON, NULL);
         return;
@@ -177,6 +192,9 @@ static void turn_looked(struct flight *flight, struct look *look)
         flight_step(flight, &in, AFTER_GO_ON, NULL);
         return;
     }
+    for (size_t i = 0; i < look->claims->entity_count; i++)
+        look->claims->entities[i].seen_rev = look->request.entities.entities[i].rev;
+    flight->seen = has_guards(flight) ? look->claims : NULL;
     MARK(entities_held);
     flight_want_send(flight);
 }

@@ -252,6 +252,7 @@ static void prepare_change(struct flight *flight, enum step_kind kind, const str
     };
     change->unheld = !change->fence && (kind == STEP_EVIDENCE || kind == STEP_INBOUND || !goes_over_leases(kind));
     change->inbound = kind == STEP_INBOUND ? flight->inbound : NULL;
+    change->seen = kind == STEP_DISPATCH && flight->durable.attempts == 0 ? flight->seen : NULL;
     for (size_t i = 0; i < effects->event_count; i++) {
         struct event *event = &change->events[change->event_count++];
         *event = effects->events[i];
@@ -326,7 +327,7 @@ enum err_code flight_step(struct flight *flight, struct step_input *in, enum aft
 
 static void reload(struct flight *flight);
 
-static void decided(struct flight *flight, enum reply_kind kind, const struct err *err)
+void flight_decided(struct flight *flight, enum reply_kind kind, const struct err *err)
 {
     engine_reply_fn *fn = flight->decided;
     if (!fn)
@@ -352,7 +353,7 @@ static void after_commit(struct flight *flight)
         engine_undone(flight->engine, change->undone->op, change->undone->events, change->undone->event_count);
     if (change->parent)
         engine_undone(flight->engine, change->parent->op, change->parent->events, change->parent->event_count);
-    decided(flight, REPLY_OPERATION, &none);
+    flight_decided(flight, REPLY_OPERATION, &none);
     engine_plan(flight->engine, change->wake_ms);
     if (named)
         inbox_named(flight);
@@ -396,7 +397,7 @@ static void commit_done(struct ledger_request *request)
     /* The ledger can not write now. What is known stays in memory and the same commit is tried until it can (case S72):
      * nothing more is sent for this operation, and nobody is told what is not durable. */
     if (flight->decided) {
-        decided(flight, REPLY_UNAVAILABLE, &request->err);
+        flight_decided(flight, REPLY_UNAVAILABLE, &request->err);
         flight->op = flight->durable;
         flight->row_count = 0;
         flight_free(flight);
@@ -432,7 +433,7 @@ static void reload_done(struct ledger_request *request)
         return;
     }
     if (request->code || gone) {
-        decided(flight, gone ? REPLY_NOT_FOUND : REPLY_UNAVAILABLE, &request->err);
+        flight_decided(flight, gone ? REPLY_NOT_FOUND : REPLY_UNAVAILABLE, &request->err);
         flight_free(flight);
         return;
     }
@@ -441,7 +442,7 @@ static void reload_done(struct ledger_request *request)
     flight->op = flight->durable = *now;
     flight->owned = text_equal(now->owner, engine->incarnation);
     struct err stale = {.code = ERR_STALE};
-    decided(flight, REPLY_STALE, &stale);
+    flight_decided(flight, REPLY_STALE, &stale);
     if (!flight->has_finding && flight->owned && now->state != STATE_DISPATCHED) {
         flight->row_count = 0; /* our own claim came in between and left the row to this flight: nobody else goes on */
         callers_tell(flight);
@@ -474,7 +475,11 @@ static void fetch_row(struct flight *flight)
 
 static void reload(struct flight *flight)
 {
-    log_message(LOG_WARN, "stale", "%s was moved by somebody else", flight->op.id);
+    if (flight->seen)
+        log_message(LOG_INFO, "stale", "%s: %s", flight->op.id, flight->request.err.text);
+    else
+        log_message(LOG_WARN, "stale", "%s was moved by somebody else", flight->op.id);
+    flight->seen = NULL;
     release_slot(flight);
     fetch_row(flight);
 }
@@ -776,6 +781,8 @@ void flight_wake(struct flight *flight)
     case ACTION_SEND:
         if (flight->op.state == STATE_PLANNED)
             flight_ready(flight);
+        else if (flight_must_look(flight))
+            flight_take_turn(flight);
         else
             flight_want_send(flight);
         break;

@@ -171,7 +171,9 @@ static void taken(void *user, const struct engine_reply *reply)
     struct waiter *waiter = flight->taker;
     flight->taker = NULL;
     waiter->admitting = NULL;
-    if (reply->kind == REPLY_OPERATION && waiter->reply) {
+    if (reply->kind == REPLY_OPERATION && reply->op->state != STATE_DISPATCHED) { /* its guards said no, or it waits */
+        wait_for_it(waiter, reply->op, flight->tool);
+    } else if (reply->kind == REPLY_OPERATION && waiter->reply) {
         MARK(guard_taken);
         tell_to_execute(waiter, flight, reply->op);
     } else if (reply->kind == REPLY_OPERATION) {
@@ -185,22 +187,29 @@ static void taken(void *user, const struct engine_reply *reply)
     }
 }
 
+static void execute(struct flight *flight)
+{
+    flight_begin_attempt(flight, ATTEMPT_CALL);
+    flight_add_row(flight, &flight->attempt);
+    struct lease lease = lease_of(&flight->op, flight->executor_hex);
+    lease.attempt = flight->attempt.number;
+    flight->executor = owner_of(&flight->arena, &lease);
+    struct step_input in = {.kind = STEP_DISPATCH, .attempt = flight->attempt.number};
+    flight_step(flight, &in, AFTER_GO_ON, NULL);
+}
+
 static void take(struct engine *engine, struct waiter *waiter, const struct operation *existing,
                  const char *executor_hex)
 {
     struct flight *flight = flight_from(engine, existing, false);
-    struct lease lease;
     memcpy(flight->executor_hex, executor_hex, sizeof flight->executor_hex);
-    flight_begin_attempt(flight, ATTEMPT_CALL);
-    flight_add_row(flight, &flight->attempt);
-    lease = lease_of(existing, executor_hex);
-    lease.attempt = flight->attempt.number;
-    flight->executor = owner_of(&flight->arena, &lease);
     flight->taker = waiter;
     flight->decided = taken;
     flight->decided_user = flight;
-    struct step_input in = {.kind = STEP_DISPATCH, .attempt = flight->attempt.number};
-    flight_step(flight, &in, AFTER_GO_ON, NULL);
+    if (flight_must_look(flight))
+        flight_take_turn(flight);
+    else
+        execute(flight);
 }
 
 bool guard_joins(struct flight *flight, struct waiter *waiter, const struct operation *existing)
@@ -226,6 +235,10 @@ bool guard_joins(struct flight *flight, struct waiter *waiter, const struct oper
 
 void guard_await_executor(struct flight *flight)
 {
+    if (flight->taker) {
+        execute(flight);
+        return;
+    }
     struct step_input in = {
         .kind = STEP_HOLD,
         .hold_reason = REASON_AWAITING_EXECUTOR,

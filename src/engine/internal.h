@@ -97,6 +97,7 @@ struct flight {
     struct attempt rows[LEDGER_CHANGE_ATTEMPTS_MAX]; /* to be written with the next commit */
     size_t row_count;
     unsigned looks;               /* admission: at its entities (claims.c) */
+    const struct claims *seen;    /* its entities as its guards let it pass; NULL: they have to look (again) */
     const char *undoes;           /* admission: what it undoes, in words; NULL = nothing (compensate.c) */
     bool asks_approval;           /* admission: people are to be asked first (design 8) */
     struct adapter_origin origin; /* of the caller that opened it; gone after a restart */
@@ -229,6 +230,8 @@ void flight_reload(struct flight *flight); /* somebody else has moved the row: o
 void flight_ready(struct flight *flight);
 void flight_owner_gone(struct flight *flight);
 void flight_enqueue(struct flight *flight);
+/* Answers the person or executor whose word is under way, if there is one. */
+void flight_decided(struct flight *flight, enum reply_kind kind, const struct err *err);
 /* Runs a step and commits what it changed. ERR_CONFLICT from people's steps leaves everything as it was. */
 enum err_code flight_step(struct flight *flight, struct step_input *in, enum after_commit after, struct err *err);
 void flight_want_send(struct flight *flight);
@@ -243,7 +246,9 @@ enum err_code flight_claim(struct flight *flight, const char *override_reason, s
 /* Whether guards look at its entities before it is admitted: then that is under way, and the admission follows. */
 bool flight_look_first(struct flight *flight);
 bool flight_look_again(struct flight *flight); /* false: often enough */
-void flight_take_turn(struct flight *flight);  /* planned: with its entities on to the request, or into their queues */
+void flight_looked(struct flight *flight);     /* admitted as its guards saw it: that goes with its first request */
+bool flight_must_look(const struct flight *flight); /* its guards have not seen what its first request would go by */
+void flight_take_turn(struct flight *flight); /* planned: with its entities on to the request, or into their queues */
 
 /* gate and queue */
 void route_push(struct route *route, struct queued *queued);
@@ -261,7 +266,7 @@ void guard_first_state(struct flight *flight, const struct engine_call *request,
 void guard_begun(struct flight *flight, struct waiter *waiter);
 /* It is there already. False: nothing in it is this caller's to perform. */
 bool guard_joins(struct flight *flight, struct waiter *waiter, const struct operation *existing);
-/* A planned operation may be performed now: it waits for a begin. */
+/* Its turn has come: it waits for a begin, or the one that looked first performs it. */
 void guard_await_executor(struct flight *flight);
 
 /* reads.c */

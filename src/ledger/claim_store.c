@@ -298,6 +298,20 @@ enum err_code claim_admitted(struct claim_store *store, const struct admission *
     return hold_all(store, op, claims, op->created_ms, arena, err);
 }
 
+enum err_code claim_unchanged(struct claim_store *store, const struct operation *op, const struct claims *seen,
+                              struct arena *arena, struct err *err)
+{
+    for (size_t i = 0; i < seen->entity_count; i++) {
+        const struct claim_entity *entity = &seen->entities[i];
+        struct entity_row row;
+        if (store->ops->entity(store, op->tenant, entity->type, entity->id, arena, &row, err))
+            return err->code;
+        if (entity->seen_rev >= 0 && entity->seen_rev != row.rev)
+            return err_set(err, ERR_STALE, "%s %s has changed since the guards looked at it", entity->type, entity->id);
+    }
+    return ERR_NONE;
+}
+
 enum err_code claim_moved(struct claim_store *store, enum state from, const struct operation *to, struct arena *arena,
                           struct err *err)
 {

@@ -75,6 +75,9 @@ void claim_waiting(const struct ledger_admit *admit, struct ledger_admit *waitin
 /* After the operation was inserted: takes its entities (or places in the queues), its window and its sums. */
 enum err_code claim_admitted(struct claim_store *store, const struct admission *admission, bool waits,
                              struct arena *arena, struct err *err);
+/* Before an operation is sent: ERR_STALE when the attributes of its entities are not what its guards saw. */
+enum err_code claim_unchanged(struct claim_store *store, const struct operation *op, const struct claims *seen,
+                              struct arena *arena, struct err *err);
 /* After an operation with claims has moved. */
 enum err_code claim_moved(struct claim_store *store, enum state from, const struct operation *to, struct arena *arena,
                           struct err *err);

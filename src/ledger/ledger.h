@@ -88,6 +88,9 @@ struct ledger_transition {
     size_t attempt_count;
     struct incident incidents[LEDGER_CHANGE_INCIDENTS_MAX];
     size_t incident_count;
+    /* of a first request: its entities as its guards saw them (seen_rev). Changed since: ERR_STALE, nothing is changed.
+     * NULL: no guard looked */
+    const struct claims *seen;
     const char *inbound; /* id of the waiting inbound event that this change applies, or NULL; it becomes applied to op
                             in the same transaction. No longer waiting: ERR_STALE, nothing is changed */
     int64_t wake_ms;     /* out: earliest wake_at that it set for others (who waited for its entities); 0 = none */

@@ -445,6 +445,8 @@ static enum err_code transition(struct mem_ledger *ledger, struct ledger_request
     struct mem_row *row = find_row(ledger, change->op->id);
     if (check_change(change, row, &request->err))
         return request->err.code;
+    if (change->seen && claim_unchanged(&ledger->claims.base, change->op, change->seen, request->arena, &request->err))
+        return request->err.code;
     if (change->inbound && !mem_inbox_waits(&ledger->inbox, change->inbound))
         return err_set(&request->err, ERR_STALE, "inbound event %s is no longer waiting", change->inbound);
     enum state from = row->op->state;

@@ -307,6 +307,12 @@ enum err_code store_claim_admitted(struct store *store, const struct admission *
     return undone(store, claim_admitted(&claims.base, admission, waits, &store->scratch, err));
 }
 
+enum err_code store_claim_unchanged(struct store *store, const struct ledger_transition *change, struct err *err)
+{
+    struct sqlite_claims claims = {{&ops, 0}, store};
+    return claim_unchanged(&claims.base, change->op, change->seen, &store->scratch, err);
+}
+
 enum err_code store_claim_moved(struct store *store, enum state from, struct ledger_transition *change, struct err *err)
 {
     struct sqlite_claims claims = {{&ops, 0}, store};

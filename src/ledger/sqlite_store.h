@@ -242,7 +242,7 @@ enum err_code store_names_load(struct store *store, bool may_add, struct err *er
     "completed_ms, dropped_ms, external_id"
 #define INBOX_COLUMNS                                                                                                  \
     "id, source, event, type, status, outcome, match, value, external_id, operation, created_ms, received_ms, "        \
-    "settled_ms, duplicates, duplicate_ms, retain_until_ms, result, body, forward, forward_tries, forward_at_ms, "       \
+    "settled_ms, duplicates, duplicate_ms, retain_until_ms, result, body, forward, forward_tries, forward_at_ms, "     \
     "forward_until_ms, forward_detail"
 #define TOKEN_COLUMNS "id, secret_hash, tenant, principal, role, created_ms, expires_ms, revoked_ms, tools, entities"
 
@@ -322,6 +322,7 @@ enum err_code store_inbound_apply(struct store *store, const struct ledger_trans
 enum err_code store_claim_facts(struct store *store, const struct admission *admission, struct claims_facts *out,
                                 struct err *err);
 enum err_code store_claim_admitted(struct store *store, const struct admission *admission, bool waits, struct err *err);
+enum err_code store_claim_unchanged(struct store *store, const struct ledger_transition *change, struct err *err);
 enum err_code store_claim_moved(struct store *store, enum state from, struct ledger_transition *change,
                                 struct err *err);
 enum err_code store_entities(struct store *store, struct ledger_request *request);

@@ -494,7 +494,8 @@ static enum err_code write_change(struct store *store, struct ledger_transition 
 {
     struct life life;
     bool done;
-    if (store_may_write(store, err) || write_life_at_once(store, change, &life, &done, err) ||
+    if (store_may_write(store, err) || (change->seen && store_claim_unchanged(store, change, err)) ||
+        write_life_at_once(store, change, &life, &done, err) ||
         (!done && write_life_checked(store, change, &life, err)) || write_history(store, change, life.n, err))
         return err->code;
     *from = life.state;

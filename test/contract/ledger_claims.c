@@ -380,6 +380,32 @@ static void guards_that_saw_something_else_look_again(void **state)
     assert_int_equal(request->admit.result.verdict, VERDICT_NEW);
 }
 
+/* What guards saw goes with the first request: changed since, nothing of it happens. */
+static void what_changed_since_the_guards_looked_is_not_sent(void **state)
+{
+    struct world *world = *state;
+    struct operation *late = open_one(world, (struct wish){.entities = {"1"}, .sets = "{\"state\":\"refunded\"}"});
+    move(world, late, STATE_FAILED_PERMANENT);
+    struct operation *op = make_next(world);
+    op->state = STATE_PENDING_DISPATCH;
+    assert_int_equal(claims_admit(world, op, (struct wish){.entities = {"1", "2"}}).verdict, VERDICT_NEW);
+    struct claims *seen = make_claims(world, &(struct wish){.entities = {"1", "2"}});
+    for (size_t i = 0; i < seen->entity_count; i++)
+        seen->entities[i].seen_rev = look(world, seen->entities[i].id).rev;
+    move(world, late, STATE_COMPLETED_SUCCESS); /* it happened after all */
+    struct ledger_request *first = make_transition(world, op, STATE_DISPATCHED);
+    first->transition.seen = seen;
+    assert_int_equal(call(world, first), ERR_STALE);
+    assert_non_null(strstr(first->err.text, "order 1"));
+    struct operation *row = get(world, op->id);
+    assert_int_equal(row->state, STATE_PENDING_DISPATCH);
+    assert_int_equal(row->rev, op->rev - 1);
+    seen->entities[0].seen_rev = look(world, "1").rev; /* they have looked again */
+    err_clear(&first->err);
+    assert_int_equal(call(world, first), 0);
+    assert_int_equal(get(world, op->id)->state, STATE_DISPATCHED);
+}
+
 static void entities_are_listed(void **state)
 {
     struct world *world = *state;
@@ -603,6 +629,7 @@ const struct CMUnitTest contract_claims[] = {
     CONTRACT_TEST(operators_release),
     CONTRACT_TEST(attributes_come_with_success),
     CONTRACT_TEST(guards_that_saw_something_else_look_again),
+    CONTRACT_TEST(what_changed_since_the_guards_looked_is_not_sent),
     CONTRACT_TEST(entities_are_listed),
     CONTRACT_TEST(windows_refuse_a_second_time),
     CONTRACT_TEST(windows_count_what_may_have_happened),

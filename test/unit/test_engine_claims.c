@@ -224,15 +224,124 @@ static void a_guard_that_can_not_be_judged_refuses(void **state)
     jq_program_free(broken);
 }
 
+/* "order 1 is refunded": by an operation that people closed as not happened, and whose effect turns up after all. */
+static void it_happened_after_all(struct fix *fix, const char *operation)
+{
+    struct arena arena;
+    arena_init(&arena);
+    struct operation *op = world_row(&fix->world, &arena, operation);
+    struct engine_decision evidence = {.kind = DECISION_RESOLVE,
+                                       .operation = operation,
+                                       .actor = "olga",
+                                       .note = "found at the provider",
+                                       .rev = op->rev,
+                                       .happened = true};
+    struct world_reply reply = {0};
+    engine_decide(fix->world.engine, &evidence, world_keep, &reply);
+    world_run(&fix->world);
+    assert_int_equal(reply.op.state, STATE_COMPLETED_SUCCESS);
+    world_reply_release(&reply);
+    arena_release(&arena);
+}
+
+/* One connection: what is admitted while it is taken has been looked at by the guards, and leaves later. */
+static void open_narrow_world(struct fix *fix)
+{
+    fix->provider.connections_max = 1;
+    fix->refund.retry.attempts_max = 1;
+    open_world(fix);
+    submit(fix, "refund", "r", 0, &fix->a);
+    world_answer(&fix->world, 0, OUTCOME_REFUSED, NULL); /* order 1 is free and not refunded */
+    world_advance(&fix->world, 10);
+    check_row(fix, fix->a.op.id, STATE_FAILED_PERMANENT, REASON_PROVIDER_REFUSED);
+    struct engine_call call = {.tool = "credit", .async = true, .wait_ms = -1};
+    call.call.idempotency_key = "other order";
+    world_request(&fix->world, &call, "{\"order_id\":\"2\",\"amount\":10}", &fix->b);
+    world_run(&fix->world);
+    assert_int_equal(fix->world.sent_count, 2);
+}
+
+static void what_turns_up_while_it_waits_is_noticed(void **state)
+{
+    struct fix *fix = *state;
+    open_narrow_world(fix);
+    submit(fix, "credit", "c", 0, &fix->c);
+    check_row(fix, fix->c.op.id, STATE_PENDING_DISPATCH, REASON_QUEUED);
+    it_happened_after_all(fix, fix->a.op.id);
+    world_answer(&fix->world, 1, OUTCOME_SUCCESS, "cr_2");
+    world_advance(&fix->world, 100);
+    check_row(fix, fix->c.op.id, STATE_REJECTED, REASON_POLICY);
+    assert_int_equal(fix->world.sent_count, 2);
+}
+
+static void what_turns_up_meanwhile_and_does_not_matter_stops_nothing(void **state)
+{
+    struct fix *fix = *state;
+    fix->refunded = json_string(STR("shown"));
+    open_narrow_world(fix);
+    submit(fix, "credit", "c", 0, &fix->c);
+    it_happened_after_all(fix, fix->a.op.id);
+    world_answer(&fix->world, 1, OUTCOME_SUCCESS, "cr_2");
+    world_advance(&fix->world, 100);
+    assert_int_equal(fix->world.sent_count, 3);
+    assert_string_equal(fix->world.sent[2].operation, fix->c.op.id);
+    check_row(fix, fix->c.op.id, STATE_DISPATCHED, REASON_NONE);
+}
+
+/* Another process takes over what waits: it has not seen what the guards saw. */
+static void who_takes_it_over_looks_for_himself(void **state)
+{
+    struct fix *fix = *state;
+    open_narrow_world(fix);
+    submit(fix, "credit", "c", 0, &fix->c);
+    it_happened_after_all(fix, fix->a.op.id);
+    world_crash(&fix->world);
+    world_advance(&fix->world, 1000);
+    check_row(fix, fix->c.op.id, STATE_REJECTED, REASON_POLICY);
+    for (size_t i = 0; i < fix->world.sent_count; i++)
+        assert_string_not_equal(fix->world.sent[i].operation, fix->c.op.id);
+}
+
+/* Guard mode: between "it may be performed" and the executor that performs it lies any time. */
+static void an_executor_is_not_told_to_perform_what_is_done(void **state)
+{
+    struct fix *fix = *state;
+    fix->credit.guard_lease_ms = 30000;
+    open_world(fix);
+    submit(fix, "refund", "r", 0, &fix->a);
+    struct engine_call begin = {.tool = "credit", .wait_ms = 0, .begins = true, .executor = "one"};
+    begin.call.idempotency_key = "c";
+    world_request(&fix->world, &begin, ORDER, &fix->b); /* waits for the order */
+    world_run(&fix->world);
+    check_row(fix, fix->b.op.id, STATE_PLANNED, REASON_AWAITING_ENTITY);
+    world_answer(&fix->world, 0, OUTCOME_REFUSED, NULL);
+    world_advance(&fix->world, 100);
+    check_row(fix, fix->b.op.id, STATE_PENDING_DISPATCH, REASON_AWAITING_EXECUTOR);
+    it_happened_after_all(fix, fix->a.op.id);
+    world_request(&fix->world, &begin, ORDER, &fix->c);
+    world_run(&fix->world);
+    assert_int_equal(fix->c.kind, REPLY_OPERATION);
+    assert_int_equal(fix->c.op.state, STATE_REJECTED);
+    check_row(fix, fix->b.op.id, STATE_REJECTED, REASON_POLICY);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_guard_refuses_at_admission),      TEST(a_guard_refuses_at_its_turn),
-        TEST(the_next_in_line_is_sent),          TEST(places_survive_a_crash),
-        TEST(scheduled_operations_hold_nothing), TEST(waiting_ends_and_may_begin_again),
-        TEST(who_cancels_leaves_the_queue),      TEST(a_guard_that_can_not_be_judged_refuses),
+        TEST(a_guard_refuses_at_admission),
+        TEST(a_guard_refuses_at_its_turn),
+        TEST(the_next_in_line_is_sent),
+        TEST(places_survive_a_crash),
+        TEST(scheduled_operations_hold_nothing),
+        TEST(waiting_ends_and_may_begin_again),
+        TEST(who_cancels_leaves_the_queue),
+        TEST(a_guard_that_can_not_be_judged_refuses),
+        TEST(what_turns_up_while_it_waits_is_noticed),
+        TEST(what_turns_up_meanwhile_and_does_not_matter_stops_nothing),
+        TEST(who_takes_it_over_looks_for_himself),
+        TEST(an_executor_is_not_told_to_perform_what_is_done),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
