@@ -23,12 +23,16 @@ struct operation;
 #define APPROVAL_NOTE_BYTES_MAX 2000
 #define APPROVAL_POLICY_BYTES   16 /* of a policy's digest; twice as many hex digits */
 
+/* Whether the user of an MCP client may be one of those who decide. */
+enum approval_mcp { APPROVAL_MCP_NONE, APPROVAL_MCP_ELICIT };
+
 /* What a tool asks for. Immutable, part of struct tool. */
 struct approval_policy {
     bool required;         /* calls need it: all, or those for which condition holds */
     const void *condition; /* the engine's (jq over the effective arguments), owned by the registry; NULL = all calls */
     unsigned approvers; /* distinct people who must agree, where it is asked for (repeats on purpose may need it too) */
     int64_t expires_ms; /* since it was asked for */
+    enum approval_mcp mcp;
     const char *policy; /* digest of all that the answer rests on: the tool's approval section, its request; hex.
                          * NULL: not known, never compared */
 };

@@ -575,6 +575,10 @@ static const struct option approval_options[] = {
     {"expires", OPTION_DURATION, .fallback = "24h", .min = 100, .max = 365 * DAY, .at = AT(approval_policy, expires_ms),
      .text =
          "Without enough of them by then the call is `rejected` (`expired`); the same call, made again, asks anew."},
+    {"mcp", OPTION_CHOICE, .fallback = "none", .choices = {"none", "elicit"}, .at = AT(approval_policy, mcp),
+     .text =
+         "`elicit`: a form at the calling MCP client, where it can show one; what is entered there is one decision, "
+         "by `PRINCIPAL/user`. Another person than the agent by name only: a client may answer by itself."},
 };
 static const struct option_section tool_approval =
     SECTION(approval_options, "tools.NAME.approval", "Who must agree before a call runs.");

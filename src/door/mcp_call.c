@@ -2,14 +2,16 @@
  *
  *   built-in ──► mcp_builtin.c
  *   later round of a server's question, forwarded tool ──► mcp_forward.c
+ *   later round of a question about an approval ──► decision ─► as below (mcp_approve.c)
  *   all else ─► identity ─► engine_call ─┬─ reply in time ──────────► result
- *                                        ├─ client wants a task ────► task (mcp_task.c)
- *                                        └─ wait over ──────────────► result that says "wait"
+ *                                        ├─ waits for people, and the client's user is one ─► a form, decision ─►
+ * result ├─ client wants a task ────► task (mcp_task.c) └─ wait over ──────────────► result that says "wait"
  *
  * A client that cancels or goes gives up waiting, no more: what may have left goes on and is recorded. Only what
  * certainly has not left yet is cancelled with the call. */
 #include "base/log.h"
 #include "base/mem.h"
+#include "door/mcp_approve.h"
 #include "door/mcp_work.h"
 
 #include <stdlib.h>
@@ -71,7 +73,15 @@ struct tool_call {
     struct mcp_work work;
     struct engine_call call; /* the engine borrows it */
     bool task;               /* answered as a task unless it has ended */
+    struct mcp_approve approve;
 };
+
+static void let_go(struct mcp_request *request)
+{
+    struct tool_call *call = request->user;
+    mcp_approve_let_go(request, &call->approve);
+    mcp_work_release(request);
+}
 
 /* ---- cancelling ---- */
 
@@ -125,6 +135,7 @@ static void cancel(struct mcp_request *request)
         .operation = cancelled->operation,
         .actor = session->principal,
         .note = "the client cancelled its call",
+        .unsent_only = true,
     };
     engine_decide(engine, &decision, cancel_decided, cancelled);
 }
@@ -184,6 +195,51 @@ static void answer(struct mcp_request *request, const struct tool_call *call, co
         mcp_answer_reply(request, reply, &view);
 }
 
+/* ---- the client's user decides ---- */
+
+static void meanwhile(void *user, const struct engine_reply *reply);
+
+/* While the user thinks others may decide, or the time end: then the question is withdrawn. */
+static void watch(struct mcp_request *request)
+{
+    struct tool_call *call = request->user;
+    struct waiter *waiter = engine_wait(request->session->door->engine, call->call.call.tenant, call->approve.operation,
+                                        ENGINE_WAIT_MS_MAX, meanwhile, request);
+    if (waiter)
+        call->work.waiter = waiter; /* else the reply has come and the request may be gone */
+}
+
+static void meanwhile(void *user, const struct engine_reply *reply)
+{
+    struct mcp_request *request = user;
+    struct tool_call *call = request->user;
+    call->work.waiter = NULL;
+    if (reply->kind == REPLY_OPERATION && reply->op->state == STATE_PLANNED && reply->waited_out &&
+        !engine_stopping(request->session->door->engine)) {
+        watch(request);
+        return;
+    }
+    mcp_approve_let_go(request, &call->approve);
+    mcp_work_still(request);
+    answer(request, call, reply);
+}
+
+/* Whether the client's user was asked; then the request goes on by itself, or is gone. */
+static bool ask_user(struct mcp_request *request, struct tool_call *call, const struct engine_reply *reply)
+{
+    bool must = call->task && request->era == MCP_ERA_LEGACY;
+    bool legacy = request->era == MCP_ERA_LEGACY;
+    if (must || reply->kind != REPLY_OPERATION ||
+        !mcp_approve_wanted(request, reply->op, reply->tool, &call->approve) ||
+        !mcp_approve_ask(request, &call->approve, reply->op, reply->tool))
+        return false;
+    if (legacy) {
+        mcp_work_progress(request);
+        watch(request);
+    }
+    return true;
+}
+
 static void called(void *user, const struct engine_reply *reply)
 {
     struct mcp_request *request = user;
@@ -192,7 +248,32 @@ static void called(void *user, const struct engine_reply *reply)
     mcp_work_still(request);
     if (reply->op)
         remember(request->session, call->call.tool, reply->op->id);
-    answer(request, call, reply);
+    if (!ask_user(request, call, reply))
+        answer(request, call, reply);
+}
+
+static void looked_again(void *user, const struct engine_reply *reply)
+{
+    struct mcp_request *request = user;
+    struct tool_call *call = request->user;
+    call->work.waiter = NULL;
+    mcp_work_still(request);
+    if (!call->approve.again || !ask_user(request, call, reply))
+        answer(request, call, reply);
+}
+
+/* With a decision the call waits for its end like any other; without one it is answered as it stands. */
+static void user_answered(struct mcp_request *request)
+{
+    struct tool_call *call = request->user;
+    struct engine *engine = request->session->door->engine;
+    if (call->work.waiter)
+        engine_caller_left(engine, call->work.waiter);
+    call->work.waiter = NULL;
+    struct waiter *waiter = engine_wait(engine, call->call.call.tenant, call->approve.operation,
+                                        call->approve.decided ? call->call.wait_ms : 0, looked_again, request);
+    if (waiter)
+        call->work.waiter = waiter;
 }
 
 /* ---- the way in ---- */
@@ -219,6 +300,31 @@ static void answer_refusal(struct mcp_request *request, const char *tool, const 
     buf_release(&out);
 }
 
+/* What a call is whatever it leads to. */
+static struct tool_call *begin_call(struct mcp_request *request, struct tool_call *call, const struct tool *tool)
+{
+    const struct mcp_session *session = request->session;
+    mcp_work_begin(request, &call->work, cancel);
+    request->release = let_go;
+    call->approve.done = user_answered;
+    call->task = mcp_task_wanted(request, tool);
+    call->call.tool = arena_copy_text(&request->arena, tool->name); /* the registry may change meanwhile */
+    /* the session may be another one by the reply (mcp_forward_resume) */
+    call->call.call.tenant = arena_copy_text(&request->arena, session->tenant);
+    call->call.call.principal = arena_copy_text(&request->arena, session->principal);
+    call->call.wait_ms = wait_of(request, tool, call->task);
+    mcp_work_progress(request);
+    return call;
+}
+
+/* A later round: the user's answer to a question about the operation that the first one opened. */
+static void run_round(struct mcp_request *request, const struct tool *tool)
+{
+    struct tool_call *call = begin_call(request, arena_zero(&request->arena, sizeof *call), tool);
+    if (mcp_approve_read(request, &call->approve))
+        mcp_approve_go_on(request, &call->approve);
+}
+
 static void run(struct mcp_request *request, const struct tool *tool)
 {
     struct mcp_session *session = request->session;
@@ -231,17 +337,10 @@ static void run(struct mcp_request *request, const struct tool *tool)
             mcp_reply_error(request, fault.code, STR_NONE, "%s", fault.text);
         return;
     }
-    mcp_work_begin(request, &call->work, cancel);
-    call->task = mcp_task_wanted(request, tool);
-    call->call.tool = arena_copy_text(&request->arena, tool->name); /* the registry may change meanwhile */
-    /* the session may be another one by the reply (mcp_forward_resume) */
-    call->call.call.tenant = arena_copy_text(&request->arena, session->tenant);
-    call->call.call.principal = arena_copy_text(&request->arena, session->principal);
+    begin_call(request, call, tool);
     call->call.scope = scope_copy(&request->arena, session->scope);
     call->call.async = call->task && request->era == MCP_ERA_LEGACY;
-    call->call.wait_ms = wait_of(request, tool, call->task);
     call->call.origin = (struct adapter_origin){session->number, request->number};
-    mcp_work_progress(request);
     struct waiter *waiter = engine_call(session->door->engine, &call->call, called, request);
     if (waiter)
         call->work.waiter = waiter; /* else the reply has come and the request is gone */
@@ -292,13 +391,16 @@ void mcp_tools_call(struct mcp_request *request)
         mcp_reply_error(request, RPC_INVALID_PARAMS, STR_NONE, "the role approver may not call tools; nothing was run");
         return;
     }
-    if (mcp_forward_resume(request))
+    bool round = mcp_approve_is_round(request);
+    if (!round && mcp_forward_resume(request))
         return;
     const struct tool *tool = mcp_find_tool(request, name->text);
     if (!tool || task_refused(request, tool))
         return;
     if (tool->forwarded)
         forward(request, tool);
+    else if (round)
+        run_round(request, tool);
     else
         run(request, tool);
 }

@@ -118,6 +118,13 @@ static void move_text(struct flight *flight, struct step_input *in)
     in->finding.result = arena_str(arena, in->finding.result);
 }
 
+/* A client that gives up waiting does not want undone what is under way. */
+static bool begun(const struct decision *decision, const struct operation *op)
+{
+    return decision->what.unsent_only && op->steps.p && op->state != STATE_PLANNED &&
+           op->state != STATE_PENDING_DISPATCH;
+}
+
 /* False: refused and answered. */
 static bool decide_on(struct decision *decision, struct flight *flight, engine_reply_fn *decided, void *user)
 {
@@ -127,7 +134,9 @@ static bool decide_on(struct decision *decision, struct flight *flight, engine_r
     move_text(flight, &in);
     flight->decided = decided;
     flight->decided_user = user;
-    if (flight_step(flight, &in, AFTER_GO_ON, &err) == ERR_NONE)
+    if (begun(decision, &flight->durable))
+        err_set(&err, ERR_CONFLICT, "its steps have begun: it goes on");
+    else if (flight_step(flight, &in, AFTER_GO_ON, &err) == ERR_NONE)
         return true;
     flight->decided = NULL;
     answer(decision, REPLY_IMPOSSIBLE, &flight->durable, &err);
@@ -224,6 +233,11 @@ static bool approval_loaded(struct decision *decision, const struct operation *o
     if (what->rev != 0 && what->rev != op->rev) {
         err_set(&err, ERR_STALE, "you looked at version %lld, it is at version %lld now: look again",
                 (long long)what->rev, (long long)op->rev);
+        answer(decision, REPLY_STALE, op, &err);
+        return false;
+    }
+    if (what->until_ms != 0 && what->until_ms != approval_open_until(op)) {
+        err_set(&err, ERR_STALE, "people have been asked anew since: look again");
         answer(decision, REPLY_STALE, op, &err);
         return false;
     }

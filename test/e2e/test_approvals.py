@@ -9,6 +9,7 @@ import pytest
 
 from onced_e2e import binary, registry
 from onced_e2e.client import LOST, Client
+from onced_e2e.issuer import Issuer
 from onced_e2e.judge import judge
 from onced_e2e.registry import INTEGER, TEXT
 from onced_e2e.rpc import Mcp
@@ -432,6 +433,109 @@ def test_without_links_in_the_registry_there_are_none(world, provider):
     held = waiting(onced)
     assert onced.client.post(f"/v1/operations/{held.id}/links", {"approver": "alice"}).problem == "not_possible"
     assert onced.client.get("/links/00.00").status == 404
+
+
+def token(onced, principal, role, *options):
+    made = onced.cli("token", "create", "--ledger", onced.ledger, "--tenant", "acme", "--principal", principal, "--role", role, *options)
+    return {"Authorization": f"Bearer {made.stdout.strip()}"}
+
+
+def used(onced, link, method="POST", note="fine"):
+    return onced.client.request(method, path_of(link), raw=f"note={note}".encode())
+
+
+@pytest.fixture
+def issuer():
+    issuer = Issuer().start()
+    yield issuer
+    issuer.stop()
+
+
+def test_links_are_for_those_who_may_decide(world, provider, issuer):
+    """A name that nobody has, a role that does not decide, a token that does not cover it: no link. The record says who made it."""
+    signed = {"corp": issuer.section(prefix="corp:")}
+    onced = world.onced({"refund": refund({"approvers": 3})},
+                        server={"auth": "tokens", "links": {"base": "https://onced.example.com"}, "jwt": signed})
+    ops, agent = token(onced, "ops", "operator"), token(onced, "agent", "agent")
+    token(onced, "alice", "approver"), token(onced, "bob", "approver", "--tools", "payout.*")
+    held = waiting(onced, headers=agent)
+    ask = f"/v1/operations/{held.id}/links"
+
+    def links(name, headers=ops):
+        return onced.client.post(ask, {"approver": name}, headers=headers)
+
+    for name, words in (("nobody", "nobody is known as nobody"), ("bob", "payout"), ("corp:dora", "nobody is known")):
+        refused = links(name)
+        assert refused.problem == "not_possible" and words in refused["detail"], refused
+    token(onced, "frank", "agent")
+    assert "role approver or above" in links("frank")["detail"] and links("agent").problem == "not_possible"
+    assert links("alice", agent).status == 403  # operators make links
+    dora = {"Authorization": f"Bearer {issuer.token(sub='dora', roles=['app-approver'])}"}
+    erin = {"Authorization": f"Bearer {issuer.token(sub='erin', roles=['app-agent'])}"}
+    for each in (dora, erin):
+        assert onced.client.get("/v1/tools", headers=each).status == 200
+    assert links("corp:erin").problem == "not_possible"
+    made = links("alice")
+    assert made.status == 200 and made["made_by"] == "ops", made
+    signed_ones = links("corp:dora")
+    assert used(onced, made["approve"], "GET").status == 200 and b"ops made" in used(onced, made["approve"], "GET").raw
+    assert used(onced, made["approve"]).status == 200 and used(onced, signed_ones["approve"]).status == 200
+    record = onced.client.get(f"/v1/operations/{held.id}", headers=ops)["approval"]["decisions"]
+    assert [(each["by"], each["via"], each["link_by"]) for each in record] == [("alice", "link", "ops"), ("corp:dora", "link", "ops")]
+    events = onced.client.get(f"/v1/operations/{held.id}/events", headers=ops)["events"]
+    notes = [(each["actor"], each["note"]) for each in events[1:]]
+    assert notes == [("ops", "made links for alice"), ("ops", "made links for corp:dora"),
+                     ("alice", "approved, 1 of 3, by a link that ops made: fine"),
+                     ("corp:dora", "approved, 2 of 3, by a link that ops made: fine")], notes
+    assert provider.writes() == []
+
+
+def test_a_link_dies_with_the_right_that_it_rests_on(world, provider, issuer):
+    tools = {"refund": refund()}
+    server = {"auth": "tokens", "links": {"base": "https://onced.example.com"}}
+    onced = world.onced(tools, server={**server, "jwt": {"corp": issuer.section(prefix="corp:")}})
+    ops, admin = token(onced, "ops", "operator"), token(onced, "root", "admin")
+    token(onced, "alice", "approver")
+    dora = {"Authorization": f"Bearer {issuer.token(sub='dora', roles=['app-approver'])}"}
+    onced.client.get("/v1/tools", headers=dora)
+    held = waiting(onced, headers=ops)
+    made = {name: onced.client.post(f"/v1/operations/{held.id}/links", {"approver": name}, headers=admin)["approve"]
+            for name in ("alice", "corp:dora")}
+    [alice] = [each for each in onced.client.get("/v1/tokens", headers=admin)["tokens"] if each["principal"] == "alice"]
+    onced.client.request("DELETE", f"/v1/tokens/{alice['id']}", headers=admin)
+    for method in ("GET", "POST"):
+        assert used(onced, made["alice"], method).status == 404
+        assert used(onced, made["corp:dora"], "GET").status == 200  # rests on the issuer
+    onced.stop()
+    onced.configure(world.file(tools, server=server))  # which is taken out of the file
+    onced.start()
+    assert used(onced, made["corp:dora"]).status == 404
+    assert onced.client.get(f"/v1/operations/{held.id}", headers=admin).state == "planned" and provider.writes() == []
+
+
+# ---- what came before ----
+
+
+def test_the_history_of_entities_is_shown(world, provider):
+    """To approvers over REST, on the command line and on the page of a link: what was done lately with the order."""
+    order = [{"type": "order", "id": "{payment_id}", "exclusive": "reject"}]
+    tools = {"refund": refund(entities=order, redact=["/note"]), "credit": registry.write("credits", {"payment_id": TEXT}, entities=order)}
+    onced = world.onced(tools, server={"links": {"base": "https://onced.example.com"}})
+    credits = [onced.call("credit", {"payment_id": name}, key=f"{name}:{n}").id for n in range(2) for name in ("p1", "p10", "p1<")]
+    denied = waiting(onced)
+    deny(onced, denied.id, "alice")
+    held = waiting(onced, arguments={**REFUND, "amount_cents": 1})
+    view = person(onced, "alice").get(f"/v1/operations/{held.id}/approval")
+    [entity] = view["entities"]
+    assert (entity["type"], entity["id"]) == ("order", "p1")
+    shown = [(each["operation_id"], each["tool"], each["status"]) for each in entity["operations"]]
+    assert shown == [(denied.id, "refund", "rejected"), (credits[3], "credit", "completed_success"), (credits[0], "credit", "completed_success")]
+    assert [each["operation_id"] for each in view["earlier"]] == [denied.id]
+    text = onced.cli("pending", held.id, "--server", f"http://127.0.0.1:{onced.port}", "--principal", "alice").stdout
+    assert "lately with order p1" in text and all(each in text for each in (denied.id, credits[0], credits[3])) and credits[1] not in text
+    links = onced.client.post(f"/v1/operations/{held.id}/links", {"approver": "alice"})
+    page = used(onced, links["approve"], "GET").raw.decode()
+    assert "Lately with order p1" in page and credits[0] in page and credits[1] not in page
 
 
 # ---- over MCP ----

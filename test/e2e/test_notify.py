@@ -100,7 +100,7 @@ def test_payload_goes_along_where_the_registry_says_so(world, hook):
 def test_operators_and_incidents(world, provider, hook):
     """An outcome that only a person can settle, and an incident; what nobody asked to be told of is not told."""
     tools = {"refund": refund(approval=None), "plain": registry.write("things", {"name": TEXT}, keyed=False, look=False),
-             "other": registry.write("others", {"name": TEXT}, keyed=False, lookup=registry.lookup("others", verify={"/name": "{name}"}))}
+             "other": registry.refund(keyed=False, lookup=registry.lookup("refunds", verify={"/amount_cents": "{amount_cents}"}))}
     onced = world.onced(tools, notify=hook.section(on=["operator", "incident"]))
     provider.script("close_after_commit")
     lost = onced.call("plain", {"name": "x"})
@@ -108,7 +108,7 @@ def test_operators_and_incidents(world, provider, hook):
     assert message.body["data"]["operation"]["reason"] == "needs_operator" and message.body["data"]["operation"]["result"] is None
     provider.config(lookup_fault="lookup_wrong")
     provider.script("close_after_commit")
-    wrong = onced.call("other", {"name": "y"}, wait_ms=0)
+    wrong = onced.call("other", REFUND, wait_ms=0)
     [message] = told(hook, wrong.id, kind="incident.raised")
     assert message.body["data"]["incident"]["kind"] == "wrong_object"
     onced.client.post(f"/v1/incidents/{message.body['data']['incident']['id']}/acknowledge")
