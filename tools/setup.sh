@@ -9,12 +9,12 @@ packages_of() {
     case $1 in
     build)
         echo gcc:cc libc6-dev meson:meson ninja-build:ninja pkg-config:pkg-config \
-            libcurl4-openssl-dev libfyaml-dev libjq-dev libmicrohttpd-dev libpcre2-dev libsqlite3-dev libssl-dev \
+            libcurl4-openssl-dev libfyaml-dev libjq-dev libmicrohttpd-dev libpcre2-dev libpq-dev libsqlite3-dev libssl-dev \
             libutf8proc-dev libuv1-dev
         ;;
     test)
         echo libcmocka-dev ca-certificates python3:python3 python3-venv:venv nodejs:node npm:npm libsqlite3-dev \
-            exim4-daemon-light:mail-server dovecot-imapd:dovecot
+            exim4-daemon-light:mail-server dovecot-imapd:dovecot postgresql-15:postgres-server
         ;;
     lint)
         echo clang:clang clang-format:clang-format clang-tidy:clang-tidy libclang-rt-14-dev:clang-rt llvm:llvm-symbolizer
@@ -42,6 +42,7 @@ have_command() {
     clang-rt) ls "$(clang -print-resource-dir 2>/dev/null)"/lib/*/libclang_rt.fuzzer-*.a >/dev/null 2>&1 ;;
     # Debian has room for one mail server: where there is another one, its tests are skipped.
     mail-server) [ -x /usr/sbin/exim4 ] || [ -e /usr/sbin/sendmail ] ;;
+    postgres-server) ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ;;
     dovecot) [ -x /usr/sbin/dovecot ] ;;
     nginx) command -v nginx >/dev/null 2>&1 || [ -x /usr/sbin/nginx ] ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
@@ -102,6 +103,7 @@ services=
 for package in $missing; do
     case $package in
     exim4-daemon-light) services="$services exim4.service" ;;
+    postgresql-15) services="$services postgresql.service" ;;
     dovecot-imapd) services="$services dovecot.service dovecot.socket" ;;
     esac
 done

@@ -1,5 +1,6 @@
 /* What every ledger must do: decisions, transitions, claims, batches. These and those of ledger_records.c run on memory
  * and on SQLite. */
+#include "contract/postgres.h"
 #include "contract/world.h"
 
 #include <stdio.h>
@@ -897,8 +898,11 @@ static int run_on(const char *name, CMFixtureFunction open)
     return _cmocka_run_group_tests(name, tests, count, NULL, NULL);
 }
 
-int main(void)
+/* Without an argument on the ledgers that need nothing else; "postgres": on the database of tools/with-postgres.sh. */
+int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "postgres") == 0)
+        return run_on("ledger in PostgreSQL", open_postgres) != 0;
     int failed = run_on("ledger in memory", open_memory);
     return failed + run_on("ledger in SQLite", open_sqlite) != 0;
 }

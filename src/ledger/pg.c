@@ -1,0 +1,379 @@
+/* The PostgreSQL ledger: a queue (queue.h), its thread that owns the connection, and transactions that many commands
+ * share.
+ *
+ *   batch ─▶ BEGIN, fence, locks ─▶ wave: all ask ahead ─▶ each in order: decides, writes ─▶ … ─▶ COMMIT
+ *
+ * A wave is a run of commands whose first statements can go to the server together (pg_goes_ahead): one journey for all
+ * of them. Its admissions must not meet one another. What goes wrong: see run_part. */
+#include "ledger/postgres.h"
+
+#include "ledger/pg_store.h"
+#include "ledger/queue.h"
+
+#include "base/mark.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#define WAVE_MAX 128
+/* How often a batch is run anew because other gateways were in the way. */
+#define AGAIN_MAX 5
+/* Pauses between attempts to connect; they double. */
+#define PAUSE_MIN_MS 50
+#define PAUSE_MAX_MS 5000
+/* How long a ledger that is being closed goes on trying to find out what became of its last commit. */
+#define CLOSING_MS 10000
+
+struct postgres_ledger {
+    struct ledger base;
+    struct queue queue;
+
+    /* the ledger thread's */
+    struct pg pg;
+    struct saved_identity *saved; /* these three: one or more per place in a batch */
+    int64_t *locks;
+    struct pg_ahead *ahead;
+    int64_t commits;
+    int64_t retry_at_ms; /* monotonic: not before is connecting tried again */
+    int pause_ms;
+    struct err away; /* why it failed last */
+};
+
+static int64_t monotonic_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* ---- commands ---- */
+
+static enum err_code execute(struct pg *pg, struct ledger_request *request, const struct pg_ahead *ahead)
+{
+    switch (request->command) {
+    case LEDGER_ADMIT: return pg_admit(pg, request, ahead);
+    case LEDGER_TRANSITION: return pg_transition(pg, request, ahead);
+    case LEDGER_CLAIM_DUE: return pg_claim(pg, request);
+    case LEDGER_MARK: return pg_mark(pg, request, ahead);
+    case LEDGER_EXPIRE: return pg_expire(pg, request);
+    case LEDGER_GET: return pg_get(pg, request);
+    case LEDGER_GET_BY_KEY: return pg_get_by_key(pg, request);
+    case LEDGER_LIST: return pg_list(pg, request);
+    case LEDGER_EVENTS: return pg_events(pg, request);
+    case LEDGER_ATTEMPTS: return pg_attempts(pg, request);
+    case LEDGER_INCIDENTS: return pg_incidents(pg, request);
+    case LEDGER_ACKNOWLEDGE: return pg_acknowledge(pg, request);
+    case LEDGER_TOKEN_ADD: return pg_token_add(pg, request);
+    case LEDGER_TOKEN_FIND: return pg_token_find(pg, request);
+    case LEDGER_TOKEN_LIST: return pg_token_list(pg, request);
+    case LEDGER_TOKEN_REVOKE: return pg_token_revoke(pg, request);
+    case LEDGER_RECORD_INBOUND: return pg_record_inbound(pg, request);
+    case LEDGER_INBOX_OF: return pg_inbox_of(pg, request);
+    case LEDGER_INBOX_DUE: return pg_inbox_due(pg, request);
+    case LEDGER_INBOX_LIST: return pg_inbox_list(pg, request);
+    case LEDGER_INBOX_COUNTS: return pg_inbox_counts(pg, request);
+    case LEDGER_INBOX_PRUNE: return pg_inbox_prune(pg, request);
+    case LEDGER_FORWARD_DUE: return pg_forward_due(pg, request);
+    case LEDGER_FORWARD_MOVE: return pg_forward_move(pg, request);
+    case LEDGER_ENTITIES: return pg_entities(pg, request);
+    case LEDGER_ENTITY_RELEASE: return pg_entity_release(pg, request);
+    case LEDGER_BUDGETS: return pg_budgets(pg, request);
+    case LEDGER_STATS: return pg_stats(pg, request);
+    }
+    return err_set(&request->err, ERR_INTERNAL, "no such ledger command");
+}
+
+void pg_execute(struct pg *pg, struct ledger_request *request, const struct pg_ahead *ahead)
+{
+    err_clear(&request->err);
+    request->code = execute(pg, request, ahead);
+    if (request->code == ERR_INTERNAL && pg->fault == PG_FINE)
+        pg->fault = PG_COMMAND;
+    arena_reset(&pg->scratch);
+}
+
+/* ---- waves ---- */
+
+static bool meets_one(const struct ledger_request *first, const struct ledger_request *request)
+{
+    if (request->command != LEDGER_ADMIT)
+        return false;
+    for (; first != request; first = first->next)
+        if (first->command == LEDGER_ADMIT && pg_admissions_meet(first, request))
+            return true;
+    return false;
+}
+
+/* How many commands from first on go ahead together; 0: the first one can not. */
+static size_t wave_size(const struct ledger_request *first, size_t count)
+{
+    size_t size = 0;
+    for (const struct ledger_request *request = first; size < count && size < WAVE_MAX; request = request->next) {
+        if (!pg_goes_ahead(request) || meets_one(first, request))
+            break;
+        size++;
+    }
+    return size;
+}
+
+static enum pg_fault run_wave(struct postgres_ledger *ledger, struct ledger_request *first, size_t size,
+                              const struct saved_identity *saved, bool goes_ahead, struct err *err)
+{
+    struct pg *pg = &ledger->pg;
+    struct ledger_request *request = first;
+    for (size_t i = 0; i < size; i++, request = request->next) {
+        saved_identity_put(&saved[i], request);
+        if (goes_ahead && pg_ahead(pg, request, &ledger->ahead[i], err))
+            return pg->fault;
+    }
+    request = first;
+    for (size_t i = 0; i < size; i++, request = request->next) {
+        pg_execute(pg, request, goes_ahead ? &ledger->ahead[i] : NULL);
+        if (pg->fault) {
+            *err = request->err;
+            return pg->fault;
+        }
+    }
+    return PG_FINE;
+}
+
+/* ---- transactions ---- */
+
+static int compare_locks(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+/* In rising order, so that gateways wait for one another and never in a circle. */
+static size_t collect_locks(struct postgres_ledger *ledger, const struct ledger_request *first, size_t count)
+{
+    size_t all = 0, kept = 0;
+    for (size_t i = 0; i < count; i++, first = first->next)
+        all += pg_locks_of(first, &ledger->locks[all]);
+    if (all > 1)
+        qsort(ledger->locks, all, sizeof *ledger->locks, compare_locks);
+    for (size_t i = 0; i < all; i++)
+        if (i == 0 || ledger->locks[i] != ledger->locks[i - 1])
+            ledger->locks[kept++] = ledger->locks[i];
+    return kept;
+}
+
+static bool any_writes(const struct ledger_request *first, size_t count)
+{
+    bool writing = false;
+    for (size_t i = 0; i < count; i++, first = first->next)
+        writing |= ledger_command_writes(first->command);
+    return writing;
+}
+
+/* Executes count requests from first on in one transaction. Unless PG_FINE or PG_DOUBT comes back, nothing of it
+ * happened; err says why. */
+static enum pg_fault run_group(struct postgres_ledger *ledger, struct ledger_request *first, size_t count,
+                               const struct saved_identity *saved, struct err *err)
+{
+    struct pg *pg = &ledger->pg;
+    bool writing = any_writes(first, count);
+    size_t locks = collect_locks(ledger, first, count);
+    if (pg_begin(pg, writing, ledger->locks, locks, err))
+        goto failed;
+    struct ledger_request *request = first;
+    for (size_t done = 0, size; done < count; done += size) {
+        bool goes_ahead = (size = wave_size(request, count - done)) > 0;
+        size = goes_ahead ? size : 1;
+        if (run_wave(ledger, request, size, &saved[done], goes_ahead, err))
+            goto failed;
+        for (size_t i = 0; i < size; i++)
+            request = request->next;
+    }
+    MARK(before_sql_commit);
+    if (pg_commit(pg, err))
+        return pg->fault;
+    ledger->commits += writing;
+    return PG_FINE;
+failed:
+    pg_rollback(pg);
+    return pg->fault;
+}
+
+/* ---- away and back ---- */
+
+/* True when there is a connection. *committed as in pg_connect. */
+static bool connect_now(struct postgres_ledger *ledger, bool *committed, struct err *err)
+{
+    struct env *env = ledger->pg.env;
+    err_clear(&ledger->away);
+    if (pg_connect(&ledger->pg, committed, &ledger->away) == 0) {
+        ledger->pause_ms = 0;
+        return true;
+    }
+    *err = ledger->away;
+    ledger->pause_ms = ledger->pause_ms ? 2 * ledger->pause_ms : PAUSE_MIN_MS;
+    if (ledger->pause_ms > PAUSE_MAX_MS)
+        ledger->pause_ms = PAUSE_MAX_MS;
+    /* Gateways that lost one server shall not come back all at once. */
+    int jitter_ms = (int)(env_random64(env) % (uint64_t)(ledger->pause_ms / 2 + 1));
+    ledger->retry_at_ms = monotonic_ms() + ledger->pause_ms / 2 + jitter_ms;
+    return false;
+}
+
+static bool connected(struct postgres_ledger *ledger, struct err *err)
+{
+    bool committed;
+    if (ledger->pg.conn)
+        return true;
+    if (monotonic_ms() < ledger->retry_at_ms) {
+        *err = ledger->away;
+        return false;
+    }
+    return connect_now(ledger, &committed, err);
+}
+
+enum finding { FOUND_COMMITTED, FOUND_UNDONE, NOT_FOUND_OUT };
+
+/* The connection broke during a commit. Until a new one tells what became of it, the batch is neither done nor failed.
+ */
+static enum finding find_out(struct postgres_ledger *ledger, struct err *err)
+{
+    int64_t closing_ms = 0;
+    bool committed;
+    for (;;) {
+        if (connect_now(ledger, &committed, err))
+            return committed ? FOUND_COMMITTED : FOUND_UNDONE;
+        for (int64_t left_ms; (left_ms = ledger->retry_at_ms - monotonic_ms()) > 0;) {
+            queue_refuse(&ledger->queue, &ledger->away);
+            if (!queue_pause(&ledger->queue, (int)left_ms))
+                continue;
+            int64_t now_ms = monotonic_ms();
+            closing_ms = closing_ms ? closing_ms : now_ms + CLOSING_MS;
+            if (now_ms >= closing_ms)
+                return NOT_FOUND_OUT;
+            break;
+        }
+    }
+}
+
+/*   fault of the group    what happens
+ *   ------------------    ------------------------------------------------------------------------
+ *   none                  all are done
+ *   in doubt              found out first (find_out): done, or run again
+ *   away                  once more on a new connection; when there is none, all end with ERR_UNAVAILABLE
+ *   again                 run again, a few times
+ *   busy, corrupt         all end with that error
+ *   one command's         rolled back; each again in a transaction of its own: only the guilty fails */
+static void run_part(struct postgres_ledger *ledger, struct ledger_request *first, size_t count,
+                     const struct saved_identity *saved)
+{
+    struct err err = {0};
+    int away = 0, again = 0;
+    bool one_by_one = false;
+    while (!one_by_one) {
+        if (!connected(ledger, &err))
+            goto failed;
+        err_clear(&err);
+        switch (run_group(ledger, first, count, saved, &err)) {
+        case PG_FINE: return;
+        case PG_DOUBT:
+            switch (find_out(ledger, &err)) {
+            case FOUND_COMMITTED: return;
+            case FOUND_UNDONE: break;
+            case NOT_FOUND_OUT:
+                err_prefix(&err, "it is not known whether the last changes were recorded: ");
+                goto failed;
+            }
+            break;
+        case PG_AWAY:
+            if (++away > 1)
+                goto failed;
+            break;
+        case PG_AGAIN:
+            if (++again > AGAIN_MAX)
+                goto failed;
+            break;
+        case PG_BUSY:
+        case PG_CORRUPT: goto failed;
+        case PG_COMMAND:
+            if (count == 1)
+                goto failed;
+            one_by_one = true;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct ledger_request *next = first->next;
+        run_part(ledger, first, 1, &saved[i]);
+        first = next;
+    }
+    return;
+failed:
+    request_fail_all(first, count, &err);
+}
+
+static void run_batch(void *owner, struct ledger_request *first, size_t count)
+{
+    struct postgres_ledger *ledger = owner;
+    struct saved_identity *saved = ledger->saved;
+    for (struct ledger_request *request = first; request; request = request->next)
+        saved_identity_take(saved++, request);
+    run_part(ledger, first, count, ledger->saved);
+    for (; first; first = first->next) {
+        if (first->command == LEDGER_STATS && first->code == 0) {
+            first->stats.commits = ledger->commits;
+            first->stats.commands = ledger->queue.commands + (int64_t)count;
+        }
+    }
+}
+
+/* ---- the interface ---- */
+
+static void postgres_submit(struct ledger *base, struct ledger_request *request)
+{
+    queue_submit(&((struct postgres_ledger *)base)->queue, request);
+}
+
+static void postgres_poll(struct ledger *base)
+{
+    queue_poll(&((struct postgres_ledger *)base)->queue);
+}
+
+static void postgres_wait(struct ledger *base, int timeout_ms)
+{
+    queue_wait(&((struct postgres_ledger *)base)->queue, timeout_ms);
+}
+
+static void postgres_close(struct ledger *base)
+{
+    struct postgres_ledger *ledger = (struct postgres_ledger *)base;
+    queue_stop(&ledger->queue);
+    queue_release(&ledger->queue);
+    pg_release(&ledger->pg);
+    free(ledger->saved);
+    free(ledger->locks);
+    free(ledger->ahead);
+    free(ledger);
+}
+
+static const struct ledger_ops postgres_ops = {postgres_submit, postgres_poll, postgres_close, postgres_wait};
+
+enum err_code ledger_postgres_open(const struct ledger_postgres_options *options, struct env *env, struct ledger **out,
+                                   struct err *err)
+{
+    struct err own = {0};
+    bool committed;
+    err = err ? err : &own;
+    struct postgres_ledger *ledger = mem_zero(sizeof *ledger);
+    ledger->base.ops = &postgres_ops;
+    queue_init(&ledger->queue, options->batch_max, options->notify, options->user);
+    ledger->queue.run = run_batch;
+    ledger->queue.owner = ledger;
+    ledger->saved = mem_zero(ledger->queue.batch_max * sizeof *ledger->saved);
+    ledger->locks = mem_zero(ledger->queue.batch_max * PG_LOCKS_MAX * sizeof *ledger->locks);
+    ledger->ahead = mem_zero(WAVE_MAX * sizeof *ledger->ahead);
+    pg_init(&ledger->pg, options->url, env, options->own_clock);
+    if (pg_connect_bare(&ledger->pg, err) || pg_migrate(&ledger->pg, ledger->base.secret, err) ||
+        pg_connect(&ledger->pg, &committed, err) || queue_start(&ledger->queue, err))
+        postgres_close(&ledger->base);
+    else
+        *out = &ledger->base;
+    return err->code;
+}

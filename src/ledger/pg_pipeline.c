@@ -1,0 +1,470 @@
+/* Statements through libpq's pipeline, within transactions.
+ *
+ *   pg_begin    BEGIN, fence, locks ─────────────┐
+ *   pg_write    prepare?, execute ───────────────┤  sent ──▶ server
+ *   pg_ask      prepare?, execute ───────────────┤
+ *   pg_answer   flush request; results in order ◀┘  of writes: checked; of others: kept by ticket
+ *   pg_commit   counters, COMMIT, sync; results in order
+ *
+ * After an error the server skips everything up to the next sync; pg_rollback sends it and drains. */
+#include "ledger/pg_store.h"
+
+#include "base/buf.h"
+#include "base/mem.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define OID_BYTEA 17
+#define OID_INT8  20
+#define OID_TEXT  25
+
+/* ---- parameters ---- */
+
+void pg_query(struct pg_query *query, struct pg *pg, enum pg_statement which)
+{
+    query->pg = pg;
+    query->which = which;
+    query->count = 0;
+    query->ticket = -1;
+}
+
+static void put(struct pg_query *query, Oid type, const char *p, size_t n, int format)
+{
+    assert(query->count < PG_PARAMS_MAX);
+    int i = query->count++;
+    query->types[i] = type;
+    query->values[i] = p;
+    query->lengths[i] = (int)n;
+    query->formats[i] = format;
+}
+
+/* Length of the UTF-8 character at p, 0 when there is none. */
+static size_t character(const unsigned char *p, size_t n)
+{
+    if (p[0] < 0x80)
+        return p[0] ? 1 : 0;
+    size_t length = p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0;
+    if (length == 0 || length > n)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    bool overlong = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
+    bool beyond = (p[0] == 0xed && p[1] >= 0xa0) || (p[0] == 0xf4 && p[1] >= 0x90);
+    return overlong || beyond ? 0 : length;
+}
+
+static struct str storable(struct pg_query *query, struct str text)
+{
+    size_t good = 0, length;
+    while (good < text.n && (length = character((const unsigned char *)text.p + good, text.n - good)) > 0)
+        good += length;
+    if (good == text.n)
+        return text;
+    struct buf out;
+    buf_init(&out, 0);
+    for (size_t i = 0; i < text.n;) {
+        length = character((const unsigned char *)text.p + i, text.n - i);
+        buf_add_str(&out, length ? (struct str){text.p + i, length} : STR("\xef\xbf\xbd"));
+        i += length ? length : 1;
+    }
+    struct str kept = arena_str(&query->pg->scratch, buf_str(&out));
+    buf_release(&out);
+    return kept;
+}
+
+void pg_put_str(struct pg_query *query, struct str text)
+{
+    if (text.p)
+        text = storable(query, text);
+    put(query, OID_TEXT, text.p, text.n, 1);
+}
+
+void pg_put_text(struct pg_query *query, const char *text)
+{
+    pg_put_str(query, str_of(text));
+}
+
+void pg_put_bytes(struct pg_query *query, struct str bytes)
+{
+    put(query, OID_BYTEA, bytes.p, bytes.n, 1);
+}
+
+void pg_put_digest(struct pg_query *query, const struct digest *digest)
+{
+    put(query, OID_BYTEA, digest ? (const char *)digest->b : NULL, DIGEST_BYTES, 1);
+}
+
+void pg_put_int(struct pg_query *query, int64_t value)
+{
+    unsigned char *bytes = query->numbers[query->count];
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (unsigned char)((uint64_t)value >> (56 - 8 * i));
+    put(query, OID_INT8, (const char *)bytes, 8, 1);
+}
+
+void pg_put_moment(struct pg_query *query, int64_t ms)
+{
+    pg_put_int(query, ms > 0 ? ms + query->pg->offset_ms : ms);
+}
+
+/* ---- the wire ---- */
+
+static int64_t monotonic_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Sends what is to be sent and reads what comes, until something can be taken (reading) or all is sent. A server that
+ * says nothing for PG_SILENCE_MS is lost: its answers come within the time-outs of the session. */
+static enum err_code exchange(struct pg *pg, bool reading, struct err *err)
+{
+    int64_t deadline_ms = monotonic_ms() + PG_SILENCE_MS;
+    for (;;) {
+        int unsent = PQflush(pg->conn);
+        if (unsent < 0)
+            return pg_failed(pg, NULL, err);
+        if (reading ? !PQisBusy(pg->conn) : unsent == 0)
+            return ERR_NONE;
+        int64_t left_ms = deadline_ms - monotonic_ms();
+        struct pollfd fd = {.fd = PQsocket(pg->conn), .events = (short)(POLLIN | (unsent ? POLLOUT : 0))};
+        if (fd.fd < 0 || left_ms <= 0)
+            return pg_failed(pg, NULL, err);
+        if (poll(&fd, 1, (int)left_ms) < 0 && errno != EINTR)
+            return pg_failed(pg, NULL, err);
+        if (fd.revents & (POLLIN | POLLERR | POLLHUP) && !PQconsumeInput(pg->conn))
+            return pg_failed(pg, NULL, err);
+    }
+}
+
+/* ---- what was sent ---- */
+
+static void note_sent(struct pg *pg, struct pg_sent sent)
+{
+    if (pg->sent_count == pg->sent_room) {
+        size_t room = pg->sent_room ? 2 * pg->sent_room : 64;
+        struct pg_sent *larger = mem_alloc(room * sizeof *larger);
+        for (size_t i = 0; i < pg->sent_count; i++)
+            larger[i] = pg->sent[(pg->sent_first + i) % pg->sent_room];
+        free(pg->sent);
+        pg->sent = larger;
+        pg->sent_first = 0;
+        pg->sent_room = room;
+    }
+    pg->sent[(pg->sent_first + pg->sent_count++) % pg->sent_room] = sent;
+    pg->unflushed = true;
+}
+
+static int new_ticket(struct pg *pg)
+{
+    if (pg->ticket_count == pg->ticket_room) {
+        pg->ticket_room = pg->ticket_room ? 2 * pg->ticket_room : 64;
+        pg->answers = mem_grow(pg->answers, (size_t)pg->ticket_room * sizeof *pg->answers);
+    }
+    pg->answers[pg->ticket_count] = NULL;
+    return pg->ticket_count++;
+}
+
+static void forget_answers(struct pg *pg)
+{
+    for (int i = 0; i < pg->ticket_count; i++)
+        PQclear(pg->answers[i]);
+    pg->ticket_count = 0;
+}
+
+static enum err_code prepare(struct pg *pg, const struct pg_query *query, const char *name, struct err *err)
+{
+    if (pg->prepared[query->which])
+        return ERR_NONE;
+    if (!PQsendPrepare(pg->conn, name, pg->texts[query->which], query->count, query->types))
+        return pg_failed(pg, NULL, err);
+    pg->prepared[query->which] = true;
+    note_sent(pg, (struct pg_sent){.kind = SENT_PREPARE, .which = query->which});
+    return ERR_NONE;
+}
+
+static enum err_code send_query(struct pg_query *query, struct pg_sent sent, struct err *err)
+{
+    struct pg *pg = query->pg;
+    char name[16];
+    snprintf(name, sizeof name, "s%d", (int)query->which);
+    if (pg->fault)
+        return err_set(err, ERR_INTERNAL, "statement %d after a failure", (int)query->which);
+    if (!pg->conn) {
+        pg->fault = PG_AWAY;
+        return err_set(err, ERR_UNAVAILABLE, "%s is not connected", pg->name);
+    }
+    if (prepare(pg, query, name, err))
+        return err->code;
+    if (!PQsendQueryPrepared(pg->conn, name, query->count, query->values, query->lengths, query->formats, 1))
+        return pg_failed(pg, NULL, err);
+    sent.which = query->which;
+    note_sent(pg, sent);
+    return ERR_NONE;
+}
+
+enum err_code pg_write(struct pg_query *query, struct err *err)
+{
+    return send_query(query, (struct pg_sent){.kind = SENT_WRITE}, err);
+}
+
+enum err_code pg_write_one(struct pg_query *query, struct err *err)
+{
+    return send_query(query, (struct pg_sent){.kind = SENT_WRITE_ONE}, err);
+}
+
+enum err_code pg_ask(struct pg_query *query, struct err *err)
+{
+    query->ticket = new_ticket(query->pg);
+    return send_query(query, (struct pg_sent){.kind = SENT_ASKED, .ticket = query->ticket}, err);
+}
+
+/* ---- what comes back ---- */
+
+/* The next result; libpq puts a NULL between those of two statements. */
+static enum err_code next_result(struct pg *pg, PGresult **out, struct err *err)
+{
+    for (int nulls = 0; nulls < 3; nulls++) {
+        if (exchange(pg, true, err))
+            return err->code;
+        *out = PQgetResult(pg->conn);
+        if (*out)
+            return ERR_NONE;
+        if (PQstatus(pg->conn) != CONNECTION_OK)
+            return pg_failed(pg, NULL, err);
+    }
+    return pg_failed(pg, NULL, err);
+}
+
+int64_t pg_written(const PGresult *result)
+{
+    return strtoll(PQcmdTuples((PGresult *)result), NULL, 10);
+}
+
+static enum err_code check_written(struct pg *pg, const PGresult *result, struct err *err)
+{
+    if (pg_written(result) == 1)
+        return ERR_NONE;
+    pg->fault = PG_AGAIN;
+    return err_set(err, ERR_UNAVAILABLE, "another gateway wrote the same at the same time; try again");
+}
+
+static enum err_code check_commit(struct pg *pg, const PGresult *result, struct err *err)
+{
+    if (strcmp(PQcmdStatus((PGresult *)result), "COMMIT") == 0)
+        return ERR_NONE;
+    pg->fault = PG_COMMAND;
+    return err_set(err, ERR_INTERNAL, "%s rolled a transaction back that was to be committed", pg->name);
+}
+
+/* Takes one result in: what was sent first is answered first. */
+static enum err_code take_result(struct pg *pg, struct err *err)
+{
+    assert(pg->sent_count > 0);
+    PGresult *result;
+    if (next_result(pg, &result, err))
+        return err->code;
+    struct pg_sent sent = pg->sent[pg->sent_first];
+    pg->sent_first = (pg->sent_first + 1) % pg->sent_room;
+    pg->sent_count--;
+    ExecStatusType status = PQresultStatus(result);
+    bool fine = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_PIPELINE_SYNC;
+    if (!fine) {
+        if (sent.kind == SENT_PREPARE)
+            pg->prepared[sent.which] = false;
+        if (status == PGRES_PIPELINE_ABORTED) /* skipped behind an error that was taken in already */
+            err_set(err, ERR_INTERNAL, "a statement behind a failed one");
+        else
+            pg_failed(pg, result, err);
+    } else if (sent.kind == SENT_WRITE_ONE) {
+        check_written(pg, result, err);
+    } else if (sent.kind == SENT_COMMIT) {
+        check_commit(pg, result, err);
+    } else if (sent.kind == SENT_ASKED) {
+        pg->answers[sent.ticket] = result;
+        return ERR_NONE;
+    }
+    PQclear(result);
+    return fine ? err->code : ERR_INTERNAL;
+}
+
+enum err_code pg_answer(struct pg *pg, int ticket, const PGresult **out, struct err *err)
+{
+    if (pg->fault)
+        return err_set(err, ERR_INTERNAL, "an answer after a failure");
+    while (!pg->answers[ticket]) {
+        if (pg->unflushed && !PQsendFlushRequest(pg->conn))
+            return pg_failed(pg, NULL, err);
+        pg->unflushed = false;
+        if (take_result(pg, err))
+            return err->code;
+    }
+    *out = pg->answers[ticket];
+    return ERR_NONE;
+}
+
+enum err_code pg_rows(struct pg_query *query, const PGresult **out, struct err *err)
+{
+    return pg_ask(query, err) ? err->code : pg_answer(query->pg, query->ticket, out, err);
+}
+
+/* ---- transactions ---- */
+
+static enum err_code send_plain(struct pg *pg, enum pg_statement which, int kind, struct err *err)
+{
+    struct pg_query query;
+    pg_query(&query, pg, which);
+    return send_query(&query, (struct pg_sent){.kind = kind}, err);
+}
+
+static enum err_code fence(struct pg *pg, struct err *err)
+{
+    struct pg_query query;
+    pg_query(&query, pg, PG_FENCE);
+    pg_put_text(&query, pg->gateway);
+    pg_put_int(&query, ++pg->batch);
+    pg_put_int(&query, pg->epoch);
+    return pg_write(&query, err);
+}
+
+static enum err_code take_locks(struct pg *pg, const int64_t *locks, size_t count, struct err *err)
+{
+    struct buf list;
+    struct pg_query query;
+    if (count == 0)
+        return ERR_NONE;
+    buf_init(&list, 0);
+    for (size_t i = 0; i < count; i++)
+        buf_printf(&list, "%c%lld", i ? ',' : '{', (long long)locks[i]);
+    buf_add_char(&list, '}');
+    pg_query(&query, pg, PG_LOCKS);
+    pg_put_str(&query, buf_str(&list));
+    pg_write(&query, err);
+    buf_release(&list);
+    return err->code;
+}
+
+/* Now and then; what comes back is looked at when the transaction has ended. */
+static enum err_code ask_for_the_time(struct pg *pg, struct err *err)
+{
+    struct pg_query query;
+    int64_t now_ms = monotonic_ms();
+    pg->clock_ticket = -1;
+    if (pg->own_clock || now_ms - pg->clock_asked_ms < PG_CLOCK_EVERY_MS)
+        return ERR_NONE;
+    pg->clock_asked_ms = now_ms;
+    pg->clock_before_ms = pg->env->now_ms(pg->env);
+    pg_query(&query, pg, PG_CLOCK);
+    if (pg_ask(&query, err) == 0)
+        pg->clock_ticket = query.ticket;
+    return err->code;
+}
+
+static void look_at_the_time(struct pg *pg)
+{
+    const PGresult *result = pg->clock_ticket >= 0 ? pg->answers[pg->clock_ticket] : NULL;
+    if (!result)
+        return;
+    struct pg_row row = pg_row(pg, result, 0, NULL);
+    pg_compare_clocks(pg, pg->clock_before_ms, pg->env->now_ms(pg->env), pg_take_int(&row));
+}
+
+enum err_code pg_begin(struct pg *pg, bool writing, const int64_t *locks, size_t lock_count, struct err *err)
+{
+    pg->fault = PG_FINE;
+    pg->writing = writing;
+    memset(pg->moved, 0, sizeof pg->moved);
+    forget_answers(pg);
+    if (send_plain(pg, writing ? PG_BEGIN : PG_BEGIN_READ, SENT_WRITE, err))
+        return err->code;
+    if (ask_for_the_time(pg, err))
+        return err->code;
+    return writing && (fence(pg, err) || take_locks(pg, locks, lock_count, err)) ? err->code : ERR_NONE;
+}
+
+/* One row per state that changed, whatever the number of commands. */
+static enum err_code write_counters(struct pg *pg, struct err *err)
+{
+    struct buf states, numbers;
+    struct pg_query query;
+    buf_init(&states, 0);
+    buf_init(&numbers, 0);
+    for (int state = 0; state < STATE_COUNT; state++) {
+        if (!pg->moved[state])
+            continue;
+        buf_printf(&states, "%c%s", states.n ? ',' : '{', state_name((enum state)state));
+        buf_printf(&numbers, "%c%lld", numbers.n ? ',' : '{', (long long)pg->moved[state]);
+    }
+    if (states.n) {
+        buf_add_char(&states, '}');
+        buf_add_char(&numbers, '}');
+        pg_query(&query, pg, PG_COUNT);
+        pg_put_text(&query, pg->gateway);
+        pg_put_str(&query, buf_str(&states));
+        pg_put_str(&query, buf_str(&numbers));
+        pg_write(&query, err);
+    }
+    buf_release(&states);
+    buf_release(&numbers);
+    return err->code;
+}
+
+static enum err_code sync_up(struct pg *pg, struct err *err)
+{
+    if (!PQpipelineSync(pg->conn))
+        return pg_failed(pg, NULL, err);
+    note_sent(pg, (struct pg_sent){.kind = SENT_SYNC});
+    return ERR_NONE;
+}
+
+/* Takes everything in; the first error stays. */
+static void drain(struct pg *pg, struct err *err)
+{
+    while (pg->sent_count > 0 && pg->conn && pg->fault != PG_AWAY)
+        take_result(pg, err);
+    pg->unflushed = false;
+}
+
+enum err_code pg_commit(struct pg *pg, struct err *err)
+{
+    bool under_way = write_counters(pg, err) == 0;
+    /* As soon as the COMMIT is handed to libpq the server may have got it. */
+    if (under_way && send_plain(pg, PG_COMMIT, SENT_COMMIT, err) == 0 && sync_up(pg, err) == 0)
+        drain(pg, err);
+    if (under_way && pg->fault == PG_AWAY && pg->writing)
+        pg->fault = PG_DOUBT;
+    if (err->code)
+        pg_rollback(pg);
+    else
+        look_at_the_time(pg);
+    forget_answers(pg);
+    return err->code;
+}
+
+void pg_rollback(struct pg *pg)
+{
+    struct err ignored = {0};
+    enum pg_fault fault = pg->fault;
+    bool lost = !pg->conn || fault == PG_AWAY || fault == PG_DOUBT;
+    pg->fault = PG_FINE;
+    if (!lost && sync_up(pg, &ignored) == 0) {
+        drain(pg, &ignored);
+        pg->fault = PG_FINE;
+        err_clear(&ignored);
+        if (pg->conn && PQtransactionStatus(pg->conn) != PQTRANS_IDLE &&
+            send_plain(pg, PG_ROLLBACK, SENT_WRITE, &ignored) == 0 && sync_up(pg, &ignored) == 0)
+            drain(pg, &ignored);
+        lost = pg->fault != PG_FINE || PQtransactionStatus(pg->conn) != PQTRANS_IDLE;
+    }
+    if (lost) /* the server rolls back what was open; a new connection knows nothing of it */
+        pg_disconnect(pg);
+    pg->fault = fault;
+    forget_answers(pg);
+}

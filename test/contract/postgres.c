@@ -1,0 +1,62 @@
+#include "contract/postgres.h"
+
+#include "ledger/postgres.h"
+
+#include <stdlib.h>
+
+const char *postgres_url(void)
+{
+    return getenv("ONCED_POSTGRES");
+}
+
+PGconn *postgres_connect(void)
+{
+    PGconn *conn = PQconnectdb(postgres_url());
+    if (PQstatus(conn) != CONNECTION_OK)
+        fail_msg("%s", PQerrorMessage(conn));
+    return conn;
+}
+
+long postgres_number(PGconn *conn, const char *sql)
+{
+    PGresult *result = PQexec(conn, sql);
+    ExecStatusType status = PQresultStatus(result);
+    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)
+        fail_msg("%s: %s", sql, PQerrorMessage(conn));
+    long number = PQntuples(result) > 0 && PQnfields(result) > 0 ? strtol(PQgetvalue(result, 0, 0), NULL, 10) : 0;
+    PQclear(result);
+    return number;
+}
+
+/* What the test before left; making the tables anew for each would take most of the time. */
+static void empty_tables(void)
+{
+    PGconn *conn = postgres_connect();
+    postgres_number(conn, "SET client_min_messages = warning");
+    postgres_number(
+        conn,
+        "DO $$ DECLARE t text; BEGIN FOR t IN SELECT c.oid::regclass::text FROM pg_class AS c JOIN pg_namespace AS n "
+        "ON n.oid = c.relnamespace WHERE n.nspname = 'onced' AND c.relkind IN ('r', 'p') AND NOT c.relispartition "
+        "AND c.relname NOT IN ('meta', 'migrations') LOOP EXECUTE 'DELETE FROM ' || t; END LOOP; END $$");
+    PQfinish(conn);
+}
+
+struct ledger *open_gateway(struct world *world, const char *url)
+{
+    struct ledger *ledger = NULL;
+    struct err err = {0};
+    struct ledger_postgres_options options = {.url = url ? url : postgres_url(), .own_clock = true};
+    if (ledger_postgres_open(&options, &world->env, &ledger, &err))
+        fail_msg("%s", err.text);
+    return ledger;
+}
+
+int open_postgres(void **state)
+{
+    struct world *world = calloc(1, sizeof *world);
+    world_init(world);
+    empty_tables();
+    world->ledger = open_gateway(world, NULL);
+    *state = world;
+    return 0;
+}
