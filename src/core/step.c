@@ -835,7 +835,8 @@ static void wake_planned(struct ctx *c)
     struct operation *op = c->op;
     if (wait_for_approval(c))
         return;
-    if (op->not_before_ms > c->in->now_ms)
+    /* Who awaits its entities had its time come, by the clock of a gateway that may be ahead of this one. */
+    if (op->not_before_ms > c->in->now_ms && op->reason != REASON_AWAITING_ENTITY)
         step_wake_at(op, op->not_before_ms), c->fx->changed = true;
     else if (approval_is_void(c))
         ask_anew(c);

@@ -176,6 +176,23 @@ static void scheduled_operations_hold_nothing(void **state)
     assert_string_equal(fix->world.sent[1].operation, fix->a.op.id);
 }
 
+/* Found with seed 300014335: the schedule was over by one gateway's clock and lay ahead by the next one's, which wrote the
+ * row again and again. */
+static void a_clock_that_is_behind_does_not_stop_who_has_its_entities(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    submit(fix, "refund", "r", fix->world.now_ms + 5000, &fix->a);
+    submit(fix, "credit", "c", 0, &fix->b);
+    world_advance(&fix->world, 6000);
+    check_row(fix, fix->a.op.id, STATE_PLANNED, REASON_AWAITING_ENTITY);
+    fix->world.now_ms -= 3000;
+    world_answer(&fix->world, 0, OUTCOME_REFUSED, NULL);
+    world_advance(&fix->world, 100);
+    assert_int_equal(fix->world.sent_count, 2);
+    assert_string_equal(fix->world.sent[1].operation, fix->a.op.id);
+}
+
 static void waiting_ends_and_may_begin_again(void **state)
 {
     struct fix *fix = *state;
@@ -335,6 +352,7 @@ int main(void)
         TEST(the_next_in_line_is_sent),
         TEST(places_survive_a_crash),
         TEST(scheduled_operations_hold_nothing),
+        TEST(a_clock_that_is_behind_does_not_stop_who_has_its_entities),
         TEST(waiting_ends_and_may_begin_again),
         TEST(who_cancels_leaves_the_queue),
         TEST(a_guard_that_can_not_be_judged_refuses),
