@@ -877,7 +877,7 @@ static const struct CMUnitTest decisions[] = {
 #define DECISION_COUNT (sizeof decisions / sizeof *decisions)
 
 #define TESTS_MAX 128
-static int run_on(const char *name, CMFixtureFunction open)
+static int run_on(const char *name, CMFixtureFunction open, CMFixtureFunction close, CMFixtureFunction end)
 {
     struct CMUnitTest tests[TESTS_MAX];
     size_t count = 0;
@@ -891,18 +891,20 @@ static int run_on(const char *name, CMFixtureFunction open)
         tests[count++] = contract_compensations[i];
     for (size_t i = 0; i < contract_claim_count; i++)
         tests[count++] = contract_claims[i];
+    for (size_t i = 0; i < contract_step_count; i++)
+        tests[count++] = contract_steps[i];
     for (size_t i = 0; i < count; i++) {
         tests[i].setup_func = open;
-        tests[i].teardown_func = release;
+        tests[i].teardown_func = close;
     }
-    return _cmocka_run_group_tests(name, tests, count, NULL, NULL);
+    return _cmocka_run_group_tests(name, tests, count, NULL, end);
 }
 
 /* Without an argument on the ledgers that need nothing else; "postgres": on the database of tools/with-postgres.sh. */
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "postgres") == 0)
-        return run_on("ledger in PostgreSQL", open_postgres) != 0;
-    int failed = run_on("ledger in memory", open_memory);
-    return failed + run_on("ledger in SQLite", open_sqlite) != 0;
+        return run_on("ledger in PostgreSQL", open_postgres, release_postgres, close_postgres) != 0;
+    int failed = run_on("ledger in memory", open_memory, release, NULL);
+    return failed + run_on("ledger in SQLite", open_sqlite, release, NULL) != 0;
 }

@@ -232,7 +232,8 @@ void assert_same_operation(const struct operation *a, const struct operation *b)
     assert_text(a->owner, b->owner), assert_text(a->external_id, b->external_id);
     assert_text(a->compensates, b->compensates), assert_text(a->playbook, b->playbook),
         assert_text(a->escalation, b->escalation);
-    assert_text(a->compensation, b->compensation);
+    assert_text(a->compensation, b->compensation), assert_text(a->parent, b->parent);
+    assert_str(a->steps, b->steps);
     assert_memory_equal(&a->key_hash, &b->key_hash, DIGEST_BYTES);
     assert_memory_equal(&a->base_hash, &b->base_hash, DIGEST_BYTES);
     assert_memory_equal(&a->fingerprint, &b->fingerprint, DIGEST_BYTES);

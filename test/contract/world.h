@@ -64,5 +64,7 @@ extern const struct CMUnitTest contract_claims[]; /* ledger_claims.c */
 extern const size_t contract_claim_count;
 extern const struct CMUnitTest contract_compensations[]; /* ledger_compensation.c */
 extern const size_t contract_compensation_count;
+extern const struct CMUnitTest contract_steps[]; /* ledger_steps.c */
+extern const size_t contract_step_count;
 
 #endif

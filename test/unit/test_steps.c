@@ -212,8 +212,8 @@ static void test_the_record_keeps_all(void **state)
                                       "{}",
                                       "{\"digest\":\"d\",\"steps\":[]}",
                                       "{\"digest\":\"d\",\"steps\":[{\"name\":\"a\"}]}",
-                                      "{\"digest\":\"d\",\"steps\":[{\"name\":\"a\",\"tool\":\"x\",\"status\":\"odd\","
-                                      "\"undo\":\"leave\"}]}"};
+                                      ("{\"digest\":\"d\",\"steps\":[{\"name\":\"a\",\"tool\":\"x\",\"status\":\"odd\","
+                                       "\"undo\":\"leave\"}]}")};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_not_equal(steps_read(&fix->arena, str_of(bad[i]), &out, NULL), 0);
 }
