@@ -616,6 +616,38 @@ static void a_rejection_that_may_pass_opens_the_next_version(void **state)
     }
 }
 
+/* The history of an entity: what else claims it, whatever else it claims, in its tenant, newest first. */
+static void operations_are_found_by_what_they_share(void **state)
+{
+    struct world *world = *state;
+    struct operation *one = open_one(world, (struct wish){.entities = {"o1"}});
+    move(world, one, STATE_COMPLETED_SUCCESS);
+    struct operation *both = open_one(world, (struct wish){.entities = {"o1", "o\"2"}});
+    struct operation *other = open_one(world, (struct wish){.entities = {"o10"}});
+    open_one(world, (struct wish){.window = "o1"}); /* names it, but as no entity */
+    open_one(world, (struct wish){0});
+    struct ledger_request *stats = make_request(world, LEDGER_STATS);
+    assert_int_equal(call(world, stats), 0);
+    assert_int_equal(stats->stats.entities_held, 3);
+    assert_int_equal(stats->stats.entities_waiting, 0);
+    const struct claims *first = make_claims(world, &(struct wish){.entities = {"o1"}});
+    struct ledger_list *found = list(world, (struct ledger_list){.sharing = first, .limit = 9});
+    assert_int_equal(found->count, 2);
+    assert_string_equal(found->ops[0]->id, both->id);
+    assert_string_equal(found->ops[1]->id, one->id);
+    found = list(world, (struct ledger_list){.sharing = first, .limit = 1});
+    assert_int_equal(found->count, 1);
+    assert_non_null(found->next);
+    const struct claims *second = make_claims(world, &(struct wish){.entities = {"o\"2", "o10"}});
+    found = list(world, (struct ledger_list){.sharing = second, .limit = 9});
+    assert_int_equal(found->count, 2);
+    assert_string_equal(found->ops[0]->id, other->id);
+    assert_int_equal(list(world, (struct ledger_list){.sharing = second, .tenant = "other", .limit = 9})->count, 0);
+    struct claims type = *first;
+    type.entities[0].type = "customer";
+    assert_int_equal(list(world, (struct ledger_list){.sharing = &type, .limit = 9})->count, 0);
+}
+
 const struct CMUnitTest contract_claims[] = {
     CONTRACT_TEST(an_entity_is_held_until_the_end),
     CONTRACT_TEST(tenants_have_entities_of_their_own),
@@ -638,6 +670,7 @@ const struct CMUnitTest contract_claims[] = {
     CONTRACT_TEST(budgets_have_room_again),
     CONTRACT_TEST(all_or_nothing),
     CONTRACT_TEST(claims_are_kept),
+    CONTRACT_TEST(operations_are_found_by_what_they_share),
     CONTRACT_TEST(a_rejection_that_may_pass_opens_the_next_version),
 };
 const size_t contract_claim_count = sizeof contract_claims / sizeof *contract_claims;

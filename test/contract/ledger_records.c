@@ -82,10 +82,16 @@ static void lists_what_waits_for_approval(void **state)
     assert_string_equal(page->ops[3]->id, ops[9]->id);
     page = list(world, (struct ledger_list){.reason = REASON_AWAITING_APPROVAL, .tool = "mail", .limit = 9});
     assert_int_equal(page->count, 2);
+    struct ledger_request *stats = make_request(world, LEDGER_STATS);
+    assert_int_equal(call(world, stats), 0);
+    assert_int_equal(stats->stats.approvals_waiting, 4);
+    assert_int_equal(stats->stats.oldest_approval_ms, ops[0]->created_ms);
     ops[9]->reason = REASON_DENIED;
     move(world, ops[9], STATE_REJECTED);
     page = list(world, (struct ledger_list){.reason = REASON_AWAITING_APPROVAL, .limit = 9});
     assert_int_equal(page->count, 3);
+    assert_int_equal(call(world, stats), 0);
+    assert_int_equal(stats->stats.approvals_waiting, 3);
 }
 
 static void lists_carry_payload_on_request(void **state)

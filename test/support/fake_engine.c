@@ -260,6 +260,11 @@ struct env *engine_env(struct engine *engine)
     return &engine->env;
 }
 
+void engine_on_change(struct engine *engine, engine_change_fn *changed, void *user)
+{
+    (void)engine, (void)changed, (void)user;
+}
+
 bool engine_recovered(struct engine *engine)
 {
     return engine->recovered;
@@ -377,6 +382,11 @@ void engine_delivered(struct engine *engine, const struct operation *op)
     memcpy(engine->delivered_id, op->id, sizeof engine->delivered_id);
 }
 
+void engine_forward_due(struct engine *engine)
+{
+    (void)engine;
+}
+
 void engine_inbound(struct engine *engine, const struct inbound *event, engine_inbound_fn *reply, void *user)
 {
     struct err err = {0};
@@ -394,6 +404,7 @@ void engine_decide(struct engine *engine, const struct engine_decision *decision
     KEEP(decided, decision->operation);
     KEEP(actor, decision->actor);
     KEEP(note, decision->note);
+    KEEP(link_by, decision->link_by);
     KEEP(external_id, decision->external_id);
     snprintf(engine->stated, sizeof engine->stated, "%.*s", STR_ARG(decision->result));
     answer(engine, reply, user);

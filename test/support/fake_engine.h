@@ -41,7 +41,7 @@ struct engine {
     bool async, dry_run;
     bool limited; /* the last call came with a scope */
     struct engine_decision decision;
-    char decided[64], actor[128], note[300], external_id[128], stated[512];
+    char decided[64], actor[128], note[300], external_id[128], stated[512], link_by[128];
     /* what the ledger holds */
     struct operation *ops[FAKE_OPS_MAX]; /* oldest first */
     size_t op_count;

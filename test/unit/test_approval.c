@@ -99,8 +99,8 @@ static void test_record_round_trip(void **state)
     struct err err = {0};
     arena_init(&arena);
     struct approval approval = {.needed = 2, .expires_ms = 1790000000000, .policy = "6f1c", .count = 2};
-    approval.decisions[0] =
-        (struct approval_decision){.by = "al\"ice", .at_ms = 5, .approve = true, .via = APPROVAL_VIA_LINK};
+    approval.decisions[0] = (struct approval_decision){
+        .by = "al\"ice", .at_ms = 5, .approve = true, .via = APPROVAL_VIA_LINK, .link_by = "op\n"};
     approval.decisions[1] = (struct approval_decision){.by = "bob", .at_ms = 6, .note = "n\n", .via = APPROVAL_VIA_MCP};
     struct approval back;
     assert_int_equal(approval_read(&arena, approval_write(&arena, &approval), &back, &err), ERR_NONE);
@@ -110,7 +110,9 @@ static void test_record_round_trip(void **state)
     assert_int_equal(back.count, 2);
     assert_string_equal(back.decisions[0].by, "al\"ice");
     assert_true(back.decisions[0].approve && back.decisions[0].via == APPROVAL_VIA_LINK && !back.decisions[0].note);
+    assert_string_equal(back.decisions[0].link_by, "op\n");
     assert_string_equal(back.decisions[1].note, "n\n");
+    assert_null(back.decisions[1].link_by);
     assert_ptr_equal(approval_denial(&back), &back.decisions[1]);
     assert_ptr_equal(approval_stands(&back, "al\"ice"), &back.decisions[0]);
     assert_ptr_equal(approval_stands(&back, "carol"), &back.decisions[1]);
@@ -141,6 +143,75 @@ static void test_unreadable_records_are_incomplete(void **state)
     }
     struct operation none = {0};
     assert_true(approval_complete(&none));
+}
+
+/* ---- links: who made them stands in the record ---- */
+
+static void test_links_are_noted(void **state)
+{
+    struct fix *fix = *state;
+    struct arena arena;
+    struct err err = {0};
+    arena_init(&arena);
+    struct operation op = {.tenant = "a", .tool = "refund", .principal = "p", .key = "k", .rev = 1, .key_version = 1};
+    op.state = STATE_PLANNED;
+    op.reason = REASON_AWAITING_APPROVAL;
+    op.approval = approval_request(&arena, &fix->tool.approval, 1000);
+    op.wake_at_ms = 1000 + DAY_MS;
+    struct step_input in = {.kind = STEP_LINK, .now_ms = 2000, .arena = &arena, .actor = "ops", .approver = "ann"};
+    struct step_effects effects;
+    struct str before = op.approval;
+    assert_int_equal(step(&op, &fix->tool, &in, &effects, &err), ERR_NONE);
+    assert_int_equal(effects.event_count, 1);
+    assert_string_equal(effects.events[0].actor, "ops");
+    assert_string_equal(effects.events[0].note, "made links for ann");
+    assert_true(op.state == STATE_PLANNED && op.rev == 2 && op.wake_at_ms == 1000 + DAY_MS);
+    assert_true(str_equal(op.approval, before)); /* it decides nothing */
+    in.approver = "p";
+    assert_int_equal(step(&op, &fix->tool, &in, &effects, &err), ERR_DENIED);
+    in.approver = "ann";
+    in.now_ms = 1000 + DAY_MS; /* over */
+    err_clear(&err);
+    assert_int_equal(step(&op, &fix->tool, &in, &effects, &err), ERR_CONFLICT);
+    assert_int_equal(op.rev, 2);
+    struct step_input yes = {.kind = STEP_APPROVAL,
+                             .now_ms = 3000,
+                             .arena = &arena,
+                             .actor = "ann",
+                             .approve = true,
+                             .via = APPROVAL_VIA_LINK,
+                             .link_by = "ops"};
+    assert_int_equal(step(&op, &fix->tool, &yes, &effects, &err), ERR_NONE);
+    assert_string_equal(effects.events[0].note, "approved, 1 of 1, by a link that ops made");
+    struct approval approval;
+    assert_int_equal(approval_read(&arena, op.approval, &approval, NULL), ERR_NONE);
+    assert_string_equal(approval.decisions[0].link_by, "ops");
+    in.now_ms = 4000;
+    err_clear(&err);
+    assert_int_equal(step(&op, &fix->tool, &in, &effects, &err), ERR_CONFLICT); /* complete: nobody is waited for */
+    arena_release(&arena);
+}
+
+/* A decision names the request that the person was shown: after people were asked anew it is another one. */
+static void test_decisions_on_what_was_shown(void **state)
+{
+    struct fix *fix = *state;
+    struct arena arena;
+    arena_init(&arena);
+    ask(fix);
+    struct operation *op = world_row(&fix->world, &arena, fix->a.op.id);
+    struct engine_decision decision = {
+        .kind = DECISION_APPROVE, .operation = fix->a.op.id, .actor = "ann", .until_ms = approval_open_until(op) + 1};
+    engine_decide(fix->world.engine, &decision, world_keep, &fix->b);
+    world_run(&fix->world);
+    assert_int_equal(fix->b.kind, REPLY_STALE);
+    check_row(fix, STATE_PLANNED, REASON_AWAITING_APPROVAL, 0);
+    decision.until_ms--;
+    engine_decide(fix->world.engine, &decision, world_keep, &fix->c);
+    world_run(&fix->world);
+    assert_int_equal(fix->c.kind, REPLY_OPERATION);
+    assert_int_equal(fix->world.sent_count, 1);
+    arena_release(&arena);
 }
 
 /* ---- random decisions against a second, simpler model ---- */
@@ -458,6 +529,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_record_round_trip),
         TEST(test_unreadable_records_are_incomplete),
+        TEST(test_links_are_noted),
+        TEST(test_decisions_on_what_was_shown),
         TEST(test_random_decisions),
         TEST(test_nothing_is_sent_before_the_approval),
         TEST(test_a_person_counts_once),

@@ -275,6 +275,8 @@ static void test_tool_members(void **state)
                 "f:11:5: /tools/t/approval: expected none, required or a mapping, found \"maybe\"\n");
     expect_tool(WEAK "    approval: {approvers: 11}\n",
                 "f:11:16: /tools/t/approval/approvers: expected a whole number from 1 to 10, found 11\n");
+    expect_tool(WEAK "    approval: {mcp: ask}\n",
+                "f:11:16: /tools/t/approval/mcp: expected one of none, elicit, found \"ask\"\n");
     expect_tool(WEAK "    approval: {aprovers: 2}\n",
                 "f:11:16: /tools/t/approval/aprovers: unknown member \"aprovers\", did you mean \"approvers\"?\n");
     expect_tool(WEAK "    approval: required\n",

@@ -137,6 +137,115 @@ static void unavailable_says_that_nothing_was_sent(void **state)
     assert_int_equal(json_get_int(json_get(error, "data"), "retry_after_ms", 0), 1000);
 }
 
+/* ---- the client's user approves ---- */
+
+#define ELICIT MODERN_META "{\"elicitation\":{\"form\":{}}}"
+#define REFUND "\"name\":\"refund\",\"arguments\":{\"a\":1},\"_meta\":{" ELICIT "}"
+
+/* A call that waits for people, of a tool whose users may be asked. */
+static void make_waiting(struct stage *stage)
+{
+    stage->refund.approval = (struct approval_policy){
+        .required = true, .approvers = 1, .expires_ms = 3600000, .policy = "p", .mcp = APPROVAL_MCP_ELICIT};
+    make_operation(&stage->op, OP_1, STATE_PLANNED);
+    stage->op.reason = REASON_AWAITING_APPROVAL;
+    stage->op.arguments = STR("{\"a\":1}");
+    stage->op.approval = approval_request(&stage->arena, &stage->refund.approval, NOW);
+}
+
+/* requestState of the question that was asked. */
+static const char *asked_state(struct stage *stage)
+{
+    const struct json *result = json_get(parse(stage, stage->heard.final), "result");
+    assert_true(str_is(json_get_text(result, "resultType"), "input_required"));
+    return arena_copy_str(&stage->arena, json_get_text(result, "requestState"));
+}
+
+static void round_with(struct stage *stage, const char *params, const char *state, const char *answer)
+{
+    call(stage, arena_printf(&stage->arena, "%s,\"requestState\":\"%s\",\"inputResponses\":{\"approval\":%s}", params,
+                             state, answer));
+}
+
+#define YES "{\"action\":\"accept\",\"content\":{\"decision\":\"approve\"}}"
+
+static void the_user_of_the_client_decides(void **state)
+{
+    struct stage *stage = *state;
+    make_waiting(stage);
+    call(stage, REFUND);
+    assert_int_equal(stage->engine.decisions, 0);
+    const char *asked = asked_state(stage);
+    round_with(stage, REFUND, asked, YES);
+    assert_int_equal(stage->engine.decisions, 1);
+    assert_int_equal(stage->engine.calls, 1); /* the round is no call */
+    assert_int_equal(stage->engine.decision.kind, DECISION_APPROVE);
+    assert_int_equal(stage->engine.decision.via, APPROVAL_VIA_MCP);
+    assert_true(stage->engine.decision.until_ms == NOW + 3600000);
+    assert_string_equal(stage->engine.actor, "local/user");
+    assert_string_equal(stage->engine.decided, OP_1);
+    round_with(stage, REFUND, asked, "{\"action\":\"accept\",\"content\":{\"decision\":\"deny\",\"note\":\"n\"}}");
+    assert_int_equal(stage->engine.decision.kind, DECISION_DENY);
+    assert_string_equal(stage->engine.note, "n");
+}
+
+static void no_decision_is_none(void **state)
+{
+    static const char *const answers[] = {
+        "{\"action\":\"decline\"}",
+        "{\"action\":\"cancel\",\"content\":{\"decision\":\"approve\"}}",
+        "{\"action\":\"decline\",\"content\":{\"decision\":\"deny\"}}",
+        "{\"action\":\"accept\"}",
+        "{\"action\":\"accept\",\"content\":{\"decision\":\"maybe\"}}",
+        "null",
+    };
+    struct stage *stage = *state;
+    make_waiting(stage);
+    call(stage, REFUND);
+    const char *asked = asked_state(stage);
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+        round_with(stage, REFUND, asked, answers[i]);
+        assert_status(stage, "planned");
+    }
+    assert_int_equal(stage->engine.decisions, 0);
+}
+
+static void questions_are_not_forged(void **state)
+{
+    struct stage *stage = *state;
+    make_waiting(stage);
+    call(stage, REFUND);
+    const char *asked = asked_state(stage);
+    for (size_t i = strlen("onced-approval:"), n = strlen(asked); i < n; i++) {
+        char *other = arena_copy_text(&stage->arena, asked);
+        other[i] = other[i] == '1' ? '2' : '1';
+        round_with(stage, REFUND, other, YES);
+        assert_refused(stage, RPC_INVALID_PARAMS, "requestState");
+    }
+    round_with(stage, "\"name\":\"refund\",\"arguments\":{\"a\":2},\"_meta\":{" ELICIT "}", asked, YES);
+    assert_refused(stage, RPC_INVALID_PARAMS, "requestState"); /* another call */
+    stage->engine.now_ms = NOW + 3600000;
+    round_with(stage, REFUND, asked, YES);
+    assert_refused(stage, RPC_INVALID_PARAMS, "requestState"); /* over */
+    assert_int_equal(stage->engine.decisions, 0);
+}
+
+static void who_is_not_asked(void **state)
+{
+    struct stage *stage = *state;
+    make_waiting(stage);
+    call(stage, "\"name\":\"refund\",\"arguments\":{\"a\":1},\"_meta\":{" MODERN_META "{}}"); /* cannot */
+    assert_status(stage, "planned");
+    stage->op.principal = "somebody"; /* joined: another agent's call is not for this one's user */
+    call(stage, REFUND);
+    assert_status(stage, "planned");
+    stage->op.principal = "local";
+    stage->refund.approval.mcp = APPROVAL_MCP_NONE;
+    call(stage, REFUND);
+    assert_status(stage, "planned");
+    assert_int_equal(stage->engine.decisions, 0);
+}
+
 static void lists_of_principals_hold_at_the_call(void **state)
 {
     struct stage *stage = *state;
@@ -551,6 +660,10 @@ int main(void)
         TEST(calls_that_are_none_are_refused),
         TEST(a_wrong_intent_is_answered),
         TEST(unavailable_says_that_nothing_was_sent),
+        TEST(the_user_of_the_client_decides),
+        TEST(no_decision_is_none),
+        TEST(questions_are_not_forged),
+        TEST(who_is_not_asked),
         TEST(lists_of_principals_hold_at_the_call),
         TEST(what_a_token_covers_holds_at_the_call),
         TEST(approvers_only_look),

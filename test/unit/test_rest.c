@@ -4,6 +4,7 @@
 #include "core/identity.h"
 #include "door/auth.h"
 #include "door/http.h"
+#include "door/links.h"
 #include "door/rest.h"
 #include "support/fake_engine.h"
 #include "support/http_client.h"
@@ -102,6 +103,8 @@ static void open_door(struct stage *stage, bool tokens, size_t connections_max, 
         .engine = &stage->engine,
         .address = "127.0.0.1",
         .auth_tokens = tokens,
+        .links_base = "https://onced.example.com",
+        .links_expires_ms = 3600000,
         .connections_max = connections_max,
         .body_bytes_max = 64 * 1024,
         .timeout_s = timeout_s,
@@ -1677,6 +1680,59 @@ static void test_token_cache(void **state)
     expect_detail(stage, "expired");
 }
 
+/* Of an operation that waits for approval; the path. */
+static const char *make_link(struct stage *stage, struct arena *arena, const char *ground)
+{
+    const struct approval_policy policy = {.approvers = 1, .expires_ms = 7200000, .policy = "p"};
+    stage->op.state = STATE_PLANNED;
+    stage->op.reason = REASON_AWAITING_APPROVAL;
+    stage->op.completed_ms = 0;
+    stage->op.result = STR_NONE;
+    stage->op.approval = approval_request(arena, &policy, NOW);
+    const struct link link = {"default", OP_1, "alice", true, NOW + 1000, "ops", ground};
+    return arena_printf(arena, LINKS_PATH "%s", link_write(arena, stage->engine.ledger.secret, &link));
+}
+
+/* A link is as good as the token that it rests on. */
+static void test_links_rest_on_tokens(void **state)
+{
+    struct stage *stage = *state;
+    struct arena arena;
+    arena_init(&arena);
+    const char *link = make_link(stage, &arena, LINK_GROUND_TOKEN);
+    assert_int_equal(ask(stage, "GET", link, "", NULL), 404); /* no such person */
+    make_token(stage, "default", "alice", ROLE_APPROVER);
+    assert_int_equal(ask(stage, "GET", link, "", NULL), 200);
+    assert_int_equal(stage->engine.decisions, 0);
+    assert_int_equal(ask(stage, "POST", link, "", "note=x"), 200);
+    assert_int_equal(stage->engine.decisions, 1);
+    assert_string_equal(stage->engine.actor, "alice");
+    assert_string_equal(stage->engine.link_by, "ops");
+    stage->engine.tokens[0].role = ROLE_AGENT;
+    assert_int_equal(ask(stage, "POST", link, "", "note=x"), 404);
+    stage->engine.tokens[0].role = ROLE_APPROVER;
+    stage->engine.tokens[0].revoked_ms = NOW;
+    assert_int_equal(ask(stage, "POST", link, "", "note=x"), 404);
+    static const char *const grounds[] = {LINK_GROUND_OPEN, LINK_GROUND_ISSUER "https://gone.example"};
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(ask(stage, "POST", make_link(stage, &arena, grounds[i]), "", "note=x"), 404);
+    assert_int_equal(stage->engine.decisions, 1);
+    arena_release(&arena);
+}
+
+/* Figures are of all tenants together. */
+static void test_metrics_are_for_operators(void **state)
+{
+    struct stage *stage = *state;
+    char agent[200], boss[200];
+    snprintf(agent, sizeof agent, "%s", make_token(stage, "default", "local", ROLE_AGENT));
+    snprintf(boss, sizeof boss, "%s", make_token(stage, "default", "boss", ROLE_OPERATOR));
+    assert_int_equal(ask(stage, "GET", "/metrics", agent, NULL), 403);
+    assert_int_equal(ask(stage, "GET", "/metrics", "", NULL), 401);
+    assert_int_equal(ask(stage, "GET", "/metrics", boss, NULL), 200);
+    assert_non_null(strstr(stage->answer.body.p, "# TYPE onced_approvals_waiting gauge\n"));
+}
+
 static void test_token_life(void **state)
 {
     struct stage *stage = *state;
@@ -1987,6 +2043,8 @@ int main(void)
         TOKEN_CASE(test_roles),
         TOKEN_CASE(test_agent_sees),
         TOKEN_CASE(test_token_cache),
+        TOKEN_CASE(test_links_rest_on_tokens),
+        TOKEN_CASE(test_metrics_are_for_operators),
         TOKEN_CASE(test_token_life),
         TOKEN_CASE(test_token_limits),
         TOKEN_CASE(test_token_with_limits),
