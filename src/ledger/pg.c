@@ -4,7 +4,7 @@
  *   batch ─▶ BEGIN, fence, locks ─▶ wave: all ask ahead ─▶ each in order: decides, writes ─▶ … ─▶ COMMIT
  *
  * A wave is a run of commands whose first statements can go to the server together (pg_goes_ahead): one journey for all
- * of them. Its admissions must not meet one another. What goes wrong: see run_part. */
+ * of them, but for admissions that could meet one before them. What goes wrong: see run_part. */
 #include "ledger/postgres.h"
 
 #include "ledger/pg_store.h"
@@ -109,12 +109,22 @@ static bool meets_one(const struct ledger_request *first, const struct ledger_re
 static size_t wave_size(const struct ledger_request *first, size_t count)
 {
     size_t size = 0;
-    for (const struct ledger_request *request = first; size < count && size < WAVE_MAX; request = request->next) {
-        if (!pg_goes_ahead(request) || meets_one(first, request))
-            break;
+    for (; size < count && size < WAVE_MAX && pg_goes_ahead(first); first = first->next)
         size++;
-    }
     return size;
+}
+
+/* An admission that could meet one before it asks only at its turn. */
+static enum pg_fault ask_ahead(struct postgres_ledger *ledger, struct ledger_request *first, size_t size,
+                               struct err *err)
+{
+    struct ledger_request *request = first;
+    for (size_t i = 0; i < size; i++, request = request->next) {
+        ledger->ahead[i].asked = false;
+        if (!meets_one(first, request) && pg_ahead(&ledger->pg, request, &ledger->ahead[i], err))
+            return ledger->pg.fault;
+    }
+    return PG_FINE;
 }
 
 static enum pg_fault run_wave(struct postgres_ledger *ledger, struct ledger_request *first, size_t size,
@@ -122,14 +132,13 @@ static enum pg_fault run_wave(struct postgres_ledger *ledger, struct ledger_requ
 {
     struct pg *pg = &ledger->pg;
     struct ledger_request *request = first;
-    for (size_t i = 0; i < size; i++, request = request->next) {
+    for (size_t i = 0; i < size; i++, request = request->next)
         saved_identity_put(&saved[i], request);
-        if (goes_ahead && pg_ahead(pg, request, &ledger->ahead[i], err))
-            return pg->fault;
-    }
+    if (goes_ahead && ask_ahead(ledger, first, size, err))
+        return pg->fault;
     request = first;
     for (size_t i = 0; i < size; i++, request = request->next) {
-        pg_execute(pg, request, goes_ahead ? &ledger->ahead[i] : NULL);
+        pg_execute(pg, request, goes_ahead && ledger->ahead[i].asked ? &ledger->ahead[i] : NULL);
         if (pg->fault) {
             *err = request->err;
             return pg->fault;

@@ -31,14 +31,14 @@ long postgres_number(PGconn *conn, const char *sql)
 /* What the test before left; making the tables anew for each would take most of the time. */
 static void empty_tables(void)
 {
-    PGconn *conn = postgres_connect();
-    postgres_number(conn, "SET client_min_messages = warning");
+    static PGconn *conn; /* a new server process for each test would take longer than all else */
+    if (!conn)
+        conn = postgres_connect();
     postgres_number(
         conn,
         "DO $$ DECLARE t text; BEGIN FOR t IN SELECT c.oid::regclass::text FROM pg_class AS c JOIN pg_namespace AS n "
         "ON n.oid = c.relnamespace WHERE n.nspname = 'onced' AND c.relkind IN ('r', 'p') AND NOT c.relispartition "
-        "AND c.relname NOT IN ('meta', 'migrations') LOOP EXECUTE 'DELETE FROM ' || t; END LOOP; END $$");
-    PQfinish(conn);
+        "AND c.relname NOT IN ('meta', 'migrations', 'gateways') LOOP EXECUTE 'DELETE FROM ' || t; END LOOP; END $$");
 }
 
 struct ledger *open_gateway(struct world *world, const char *url)
@@ -51,12 +51,36 @@ struct ledger *open_gateway(struct world *world, const char *url)
     return ledger;
 }
 
+/* One for all tests: connecting and planning would take most of the time. */
+static struct ledger *shared;
+
 int open_postgres(void **state)
 {
+    struct err err = {0};
+    struct ledger_postgres_options options = {.url = postgres_url(), .own_clock = true};
     struct world *world = calloc(1, sizeof *world);
     world_init(world);
     empty_tables();
-    world->ledger = open_gateway(world, NULL);
+    if (!shared && ledger_postgres_open(&options, env_system(), &shared, &err))
+        fail_msg("%s", err.text);
+    world->ledger = shared;
     *state = world;
+    return 0;
+}
+
+int release_postgres(void **state)
+{
+    struct world *world = *state;
+    world->ledger = NULL;
+    world_release(world);
+    free(world);
+    return 0;
+}
+
+int close_postgres(void **state)
+{
+    (void)state;
+    ledger_close(shared);
+    shared = NULL;
     return 0;
 }

@@ -8,8 +8,10 @@
 
 /* The URL of the test run, NULL without one. */
 const char *postgres_url(void);
-/* A cmocka setup: a world on an empty ledger, with the world's clock. */
+/* cmocka's setup and teardown: a world on an empty ledger, with the world's clock; teardown of the group. */
 int open_postgres(void **state);
+int release_postgres(void **state);
+int close_postgres(void **state);
 /* One more ledger of the same database, as another process would have it. url NULL: the test run's. */
 struct ledger *open_gateway(struct world *world, const char *url);
 

@@ -1,0 +1,447 @@
+/* What only the PostgreSQL ledger has to show: several gateways on one database, connections that break, clocks that
+ * differ, databases that do not fit. Under tools/with-postgres.sh. */
+#include "contract/lossy_proxy.h"
+#include "contract/postgres.h"
+#include "core/claims.h"
+#include "ledger/postgres.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- setting ---- */
+
+struct asked {
+    struct ledger_request *request;
+    struct arena arena;
+    bool done;
+};
+
+static void note_done(struct ledger_request *request)
+{
+    *(bool *)request->user = true;
+}
+
+/* Hands a request over without waiting for it. */
+static struct asked *ask(struct world *world, struct ledger *ledger, struct ledger_request *request)
+{
+    struct asked *asked = arena_zero(&world->arena, sizeof *asked);
+    arena_init(&asked->arena);
+    asked->request = request;
+    request->arena = &asked->arena;
+    request->done = note_done;
+    request->user = &asked->done;
+    ledger_submit(ledger, request);
+    return asked;
+}
+
+static void wait_for(struct ledger *ledger, struct asked **asked, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        while (!asked[i]->done) {
+            ledger_wait(ledger, 1000);
+            ledger_poll(ledger);
+        }
+    }
+}
+
+static void forget(struct asked **asked, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        arena_release(&asked[i]->arena);
+}
+
+static void socket_folder(char out[128])
+{
+    const char *host = strstr(postgres_url(), "host=");
+    assert_non_null(host);
+    snprintf(out, 128, "%.*s", (int)strcspn(host + 5, "&"), host + 5);
+}
+
+static char *proxied_url(struct world *world, const struct proxy *proxy)
+{
+    return arena_printf(&world->arena, "postgresql://onced@/postgres?host=%s&port=5432", proxy->folder);
+}
+
+static long stored(const char *sql)
+{
+    PGconn *conn = postgres_connect();
+    postgres_number(conn, "SET search_path = onced");
+    long number = postgres_number(conn, sql);
+    PQfinish(conn);
+    return number;
+}
+
+/* ---- several gateways ---- */
+
+enum { GATEWAYS = 3, CALLS = 150 };
+
+/* Every gateway admits the same calls, all at once; returns how many were new. */
+static size_t race(struct world *world, void (*shape)(struct world *world, struct ledger_request *request, int call),
+                   size_t *refused)
+{
+    struct ledger *gateways[GATEWAYS] = {world->ledger};
+    struct asked *asked[GATEWAYS][CALLS];
+    size_t fresh = 0;
+    *refused = 0;
+    for (int g = 1; g < GATEWAYS; g++)
+        gateways[g] = open_gateway(world, NULL);
+    for (int i = 0; i < CALLS; i++) {
+        for (int g = 0; g < GATEWAYS; g++) {
+            int at = g == 1 ? CALLS - 1 - i : i; /* in different orders */
+            struct operation *op = make_operation(world, "refund", arena_printf(&world->arena, "k%d", at), at);
+            struct ledger_request *request = make_admit(world, op);
+            if (shape)
+                shape(world, request, g * CALLS + at);
+            asked[g][i] = ask(world, gateways[g], request);
+        }
+    }
+    for (int g = 0; g < GATEWAYS; g++) {
+        wait_for(gateways[g], asked[g], CALLS);
+        for (int i = 0; i < CALLS; i++) {
+            if (asked[g][i]->request->code)
+                fail_msg("%s", asked[g][i]->request->err.text);
+            fresh += asked[g][i]->request->admit.result.verdict == VERDICT_NEW;
+            *refused += asked[g][i]->request->admit.result.verdict == VERDICT_POLICY;
+        }
+        forget(asked[g], CALLS);
+        if (g > 0)
+            ledger_close(gateways[g]);
+    }
+    return fresh;
+}
+
+static void one_gateway_is_elected(void **state)
+{
+    struct world *world = *state;
+    size_t refused;
+    assert_int_equal(race(world, NULL, &refused), CALLS);
+    assert_int_equal(refused, 0);
+    assert_int_equal(stored("SELECT count(*) FROM operations"), CALLS);
+}
+
+/* Under random keys: what elects is that the call repeats another one. */
+static void as_repeat(struct world *world, struct ledger_request *request, int call)
+{
+    struct operation *op = request->admit.admission.op;
+    op->key_source = KEY_SOURCE_REPEAT;
+    op->key = arena_printf(&world->arena, "random-%d", call);
+    set_key(op);
+    request->admit.admission.repeat_window_ms = 60000;
+}
+
+static void one_gateway_is_elected_without_a_key(void **state)
+{
+    struct world *world = *state;
+    size_t refused;
+    assert_int_equal(race(world, as_repeat, &refused), CALLS);
+    assert_int_equal(stored("SELECT count(*) FROM operations"), CALLS);
+}
+
+/* All from one budget that has room for 100. */
+static void as_debit(struct world *world, struct ledger_request *request, int call)
+{
+    struct operation *op = request->admit.admission.op;
+    struct claims *claims = arena_zero(&world->arena, sizeof *claims);
+    op->key = arena_printf(&world->arena, "debit-%d", call);
+    set_key(op);
+    claims->debits[0] = (struct claim_debit){.budget = "daily",
+                                             .subject = "",
+                                             .key = "",
+                                             .amount = decimal_of(1),
+                                             .per_ms = 86400000,
+                                             .limit = decimal_of(100)};
+    claims->debit_count = 1;
+    request->admit.admission.claims = claims;
+    op->claims = claims_write(&world->arena, claims);
+}
+
+static void a_budget_is_never_overdrawn(void **state)
+{
+    struct world *world = *state;
+    size_t refused;
+    assert_int_equal(race(world, as_debit, &refused), 100);
+    assert_int_equal(refused, GATEWAYS * CALLS - 100);
+}
+
+static void a_transition_is_made_once(void **state)
+{
+    enum { OPERATIONS = 60 };
+    struct world *world = *state;
+    struct ledger *other = open_gateway(world, NULL);
+    struct asked *asked[2][OPERATIONS];
+    for (int i = 0; i < OPERATIONS; i++)
+        admit(world, make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), 1));
+    struct ledger_list *all = list(world, (struct ledger_list){.limit = OPERATIONS, .with_payload = true});
+    for (int i = 0; i < OPERATIONS; i++) {
+        for (int g = 0; g < 2; g++) {
+            struct operation *op = operation_copy(&world->arena, all->ops[g ? OPERATIONS - 1 - i : i]);
+            asked[g][i] = ask(world, g ? other : world->ledger, make_transition(world, op, STATE_REJECTED));
+        }
+    }
+    wait_for(world->ledger, asked[0], OPERATIONS);
+    wait_for(other, asked[1], OPERATIONS);
+    for (int i = 0; i < OPERATIONS; i++) {
+        enum err_code mine = asked[0][i]->request->code, theirs = asked[1][OPERATIONS - 1 - i]->request->code;
+        assert_true((mine == 0 && theirs == ERR_STALE) || (mine == ERR_STALE && theirs == 0));
+    }
+    forget(asked[0], OPERATIONS);
+    forget(asked[1], OPERATIONS);
+    ledger_close(other);
+    assert_int_equal(stored("SELECT count(*) FROM history"), OPERATIONS);
+    assert_int_equal(stored("SELECT sum(operations) FROM counters WHERE state = 'rejected'"), OPERATIONS);
+}
+
+/* Due rows go to one gateway each, and nobody waits for the other. */
+static void claims_are_spread(void **state)
+{
+    enum { ROWS = 80, CLAIMS = 8 };
+    struct world *world = *state;
+    struct ledger *other = open_gateway(world, NULL);
+    struct asked *asked[2][CLAIMS];
+    size_t handed_out = 0;
+    for (int i = 0; i < ROWS; i++) {
+        struct operation *op = make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), 1);
+        op->wake_at_ms = world->now_ms;
+        admit(world, op);
+    }
+    for (int i = 0; i < CLAIMS; i++) {
+        for (int g = 0; g < 2; g++) {
+            struct ledger_request *request = make_request(world, LEDGER_CLAIM_DUE);
+            request->claim = (struct ledger_claim){
+                .owner = g ? OTHER_OWNER : OWNER, .now_ms = world->now_ms, .lease_ms = 60000, .limit = 16};
+            asked[g][i] = ask(world, g ? other : world->ledger, request);
+        }
+    }
+    wait_for(world->ledger, asked[0], CLAIMS);
+    wait_for(other, asked[1], CLAIMS);
+    for (int g = 0; g < 2; g++)
+        for (int i = 0; i < CLAIMS; i++)
+            handed_out += asked[g][i]->request->claim.count;
+    forget(asked[0], CLAIMS);
+    forget(asked[1], CLAIMS);
+    ledger_close(other);
+    assert_int_equal(handed_out, ROWS);
+    assert_int_equal(stored("SELECT count(*) FROM operations WHERE owner IS NULL"), 0);
+}
+
+/* ---- connections that break ---- */
+
+static void a_broken_connection_is_made_anew(void **state)
+{
+    struct world *world = *state;
+    for (int i = 0; i < 5; i++) {
+        admit(world, make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), 1));
+        stored("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'onced'");
+    }
+    assert_int_equal(list(world, (struct ledger_list){.limit = 10})->count, 5);
+    assert_int_equal(stored("SELECT count(*) FROM operations"), 5);
+}
+
+/* The question that has to be found out, each way: not committed, committed at some time, committed and not told. Every
+ * call counts once. ONCED_LOST_COMMITS: how often. */
+static void a_lost_commit_is_found_out(void **state)
+{
+    static const enum proxy_loss losses[] = {PROXY_LOSES_COMMIT, PROXY_LEAVES, PROXY_LOSES_ANSWER};
+    struct world *world = *state;
+    const char *wanted = getenv("ONCED_LOST_COMMITS");
+    int count = wanted ? atoi(wanted) : 30;
+    char folder[128];
+    struct proxy proxy;
+    socket_folder(folder);
+    proxy_start(&proxy, folder);
+    struct ledger *own = world->ledger;
+    world->ledger = open_gateway(world, proxied_url(world, &proxy));
+    for (int i = 0; i < count; i++) {
+        struct operation *op = make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), 1);
+        atomic_store(&proxy.loss, losses[i % 3]);
+        assert_int_equal(admit(world, op).verdict, VERDICT_NEW);
+        assert_int_equal(atomic_load(&proxy.losses), 2 * i + 1);
+        atomic_store(&proxy.loss, losses[(i + 1) % 3]);
+        move(world, op, STATE_REJECTED);
+        assert_int_equal(atomic_load(&proxy.losses), 2 * i + 2);
+    }
+    ledger_close(world->ledger);
+    world->ledger = own;
+    proxy_stop(&proxy);
+    assert_int_equal(stored("SELECT count(*) FROM operations WHERE state = 'rejected' AND rev = 2"), count);
+    assert_int_equal(stored("SELECT count(*) FROM history"), count);
+    assert_int_equal(stored("SELECT sum(operations) FROM counters"), count);
+    print_message("%d commits lost, all found out\n", 2 * count);
+}
+
+static void nothing_waits_for_a_server_that_is_away(void **state)
+{
+    struct world *world = *state;
+    char folder[128];
+    struct proxy proxy;
+    socket_folder(folder);
+    proxy_start(&proxy, folder);
+    struct ledger *own = world->ledger;
+    world->ledger = open_gateway(world, proxied_url(world, &proxy));
+    admit(world, make_operation(world, "refund", "k0", 1));
+    atomic_store(&proxy.loss, PROXY_AWAY);
+    for (int i = 1; i < 20; i++) {
+        struct ledger_request *request =
+            make_admit(world, make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), 1));
+        assert_int_equal(call(world, request), ERR_UNAVAILABLE);
+        assert_non_null(strstr(request->err.text, "PostgreSQL"));
+    }
+    atomic_store(&proxy.loss, PROXY_PASSES);
+    struct ledger_request *request = NULL;
+    do { /* its next attempt is a moment away */
+        request = make_admit(world, make_operation(world, "refund", "again", 1));
+    } while (call(world, request) == ERR_UNAVAILABLE);
+    assert_int_equal(request->code, 0);
+    ledger_close(world->ledger);
+    world->ledger = own;
+    proxy_stop(&proxy);
+    assert_int_equal(stored("SELECT count(*) FROM operations"), 2);
+}
+
+static void a_lock_is_not_waited_for_without_end(void **state)
+{
+    struct world *world = *state;
+    PGconn *conn = postgres_connect();
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    admit(world, op);
+    struct ledger *own = world->ledger;
+    world->ledger =
+        open_gateway(world, arena_printf(&world->arena, "%s&options=-c%%20lock_timeout%%3D50", postgres_url()));
+    postgres_number(conn, "BEGIN");
+    postgres_number(conn, "SELECT 1 FROM onced.operations FOR UPDATE");
+    struct operation *moved = operation_copy(&world->arena, op);
+    struct ledger_request *request = make_transition(world, moved, STATE_REJECTED);
+    assert_int_equal(call(world, request), ERR_UNAVAILABLE);
+    assert_non_null(strstr(request->err.text, "lock"));
+    postgres_number(conn, "ROLLBACK");
+    move(world, op, STATE_REJECTED);
+    PQfinish(conn);
+    ledger_close(world->ledger);
+    world->ledger = own;
+}
+
+/* ---- clocks ---- */
+
+static int64_t hour_ahead(struct env *env)
+{
+    (void)env;
+    return env_system()->now_ms(env_system()) + 3600000;
+}
+
+/* A gateway whose clock is wrong writes leases by the database's, and reads its own times back. */
+static void leases_go_by_the_databases_clock(void **state)
+{
+    struct world *world = *state;
+    struct env env = {hour_ahead, env_system()->random};
+    struct ledger *own = world->ledger;
+    struct err err = {0};
+    struct ledger_postgres_options options = {.url = postgres_url()};
+    assert_int_equal(ledger_postgres_open(&options, &env, &world->ledger, &err), 0);
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    op->created_ms = op->updated_ms = hour_ahead(&env);
+    op->owner = OWNER;
+    op->lease_until_ms = op->wake_at_ms = op->created_ms + 30000;
+    admit(world, op);
+    const struct operation *back = get(world, op->id);
+    assert_int_equal(back->created_ms, op->created_ms); /* the caller's */
+    assert_true(llabs(back->lease_until_ms - op->lease_until_ms) < 1000);
+    long left_ms =
+        stored("SELECT lease_until_ms - (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM operations");
+    assert_in_range(left_ms, 15000, 31000);
+    ledger_close(world->ledger);
+    /* One with the right clock sees the same lease. */
+    assert_int_equal(ledger_postgres_open(&options, env_system(), &world->ledger, &err), 0);
+    left_ms = (long)(get(world, op->id)->lease_until_ms - env_system()->now_ms(env_system()));
+    assert_in_range(left_ms, 15000, 31000);
+    ledger_close(world->ledger);
+    world->ledger = own;
+}
+
+/* ---- texts ---- */
+
+static void texts_that_postgres_refuses_are_mended(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    admit(world, op);
+    op->external_id = "caf\xe9 \xc3\xa9 \xed\xa0\x80";
+    op->result = (struct str){"\"a\0b\"", 5};
+    move(world, op, STATE_COMPLETED_SUCCESS);
+    const struct operation *back = get(world, op->id);
+    assert_string_equal(back->external_id, "caf\xef\xbf\xbd \xc3\xa9 \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
+    assert_true(str_is(back->result, "\"a\xef\xbf\xbd"
+                                     "b\""));
+}
+
+/* ---- databases that do not fit ---- */
+
+static void assert_refused(struct world *world, const char *url, enum err_code code, const char *word)
+{
+    struct ledger *ledger = NULL;
+    struct err err = {0};
+    struct ledger_postgres_options options = {.url = url, .own_clock = true};
+    enum err_code got = ledger_postgres_open(&options, &world->env, &ledger, &err);
+    if (got != code || !strstr(err.text, word))
+        fail_msg("%s: %s: %s", url, err_name(got), err.text);
+    assert_null(ledger);
+}
+
+static void refusals_say_what_to_do(void **state)
+{
+    struct world *world = *state;
+    struct arena *arena = &world->arena;
+    char folder[128];
+    socket_folder(folder);
+    assert_refused(world, arena_printf(arena, "postgresql://onced@/none?host=%s", folder), ERR_INVALID, "createdb");
+    assert_refused(world, arena_printf(arena, "postgresql://nobody@/postgres?host=%s", folder), ERR_INVALID,
+                   "createuser");
+    assert_refused(world, "postgresql://onced@/postgres?host=/nowhere", ERR_UNAVAILABLE, "is it running");
+    assert_refused(world, arena_printf(arena, "%s&target_session=x", postgres_url()), ERR_UNAVAILABLE,
+                   "target_session");
+    assert_refused(world, arena_printf(arena, "%s&options=-c%%20default_transaction_read_only%%3Don", postgres_url()),
+                   ERR_UNAVAILABLE, "primary");
+    stored("INSERT INTO migrations VALUES (999, 0, 'a newer one')");
+    assert_refused(world, postgres_url(), ERR_INVALID, "schema version 999");
+    stored("DELETE FROM migrations WHERE version = 999");
+    stored("CREATE ROLE guest LOGIN");
+    assert_refused(world, arena_printf(arena, "postgresql://guest@/postgres?host=%s", folder), ERR_DENIED, "rights");
+    stored("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
+    assert_refused(world, arena_printf(arena, "postgresql://onced@/latin?host=%s", folder), ERR_INVALID, "UTF8");
+}
+
+/* Two that open an empty database at the same time: one migrates, the other finds it done. */
+static void tables_are_made_once(void **state)
+{
+    struct world *world = *state;
+    char folder[128];
+    socket_folder(folder);
+    stored("CREATE DATABASE fresh");
+    const char *url = arena_printf(&world->arena, "postgresql://onced@/fresh?host=%s", folder);
+    struct ledger *first = open_gateway(world, url), *second = open_gateway(world, url);
+    assert_memory_equal(first->secret, second->secret, LEDGER_SECRET_BYTES);
+    assert_memory_not_equal(first->secret, world->ledger->secret, LEDGER_SECRET_BYTES);
+    ledger_close(first);
+    ledger_close(second);
+}
+
+#define POSTGRES_TEST(f) cmocka_unit_test_setup_teardown(f, open_postgres, release_postgres)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        POSTGRES_TEST(one_gateway_is_elected),
+        POSTGRES_TEST(one_gateway_is_elected_without_a_key),
+        POSTGRES_TEST(a_budget_is_never_overdrawn),
+        POSTGRES_TEST(a_transition_is_made_once),
+        POSTGRES_TEST(claims_are_spread),
+        POSTGRES_TEST(a_broken_connection_is_made_anew),
+        POSTGRES_TEST(a_lost_commit_is_found_out),
+        POSTGRES_TEST(nothing_waits_for_a_server_that_is_away),
+        POSTGRES_TEST(a_lock_is_not_waited_for_without_end),
+        POSTGRES_TEST(leases_go_by_the_databases_clock),
+        POSTGRES_TEST(texts_that_postgres_refuses_are_mended),
+        POSTGRES_TEST(refusals_say_what_to_do),
+        POSTGRES_TEST(tables_are_made_once),
+    };
+    return cmocka_run_group_tests_name("PostgreSQL ledger", tests, NULL, close_postgres);
+}
