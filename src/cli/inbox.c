@@ -4,22 +4,25 @@
 
 #include "base/env.h"
 
-enum { SOURCE = 's', UNMATCHED = 'u', OPERATION = 'o' };
+enum { SOURCE = 's', UNMATCHED = 'u', OPERATION = 'o', UNDELIVERED = 'd' };
 
 static const struct cli_option options[] = {
     {SOURCE, "source", "NAME", NULL, "only events of this source"},
     {UNMATCHED, "unmatched", NULL, NULL, "only those that no operation has taken"},
     {OPERATION, "operation", "OPERATION", NULL, "only those that were applied to it"},
+    {UNDELIVERED, "undelivered", NULL, NULL, "only those that did not reach the application's endpoint"},
     {0},
 };
 
 const struct cli_command cli_inbox_command = {
     .name = "inbox",
-    .operands = "[show EVENT | counts]",
-    .words = "show counts",
-    .summary = "list what providers told (webhooks), show one event, or count them",
+    .operands = "[show EVENT | forward EVENT | counts]",
+    .words = "show forward counts",
+    .summary = "list what providers told (webhooks), show one event, send one on again, or count them",
     .text = "waiting: no operation has taken it yet. applied: part of its operation's history. ignored: the source's\n"
-            "rules say that it is of no interest. Newest first.",
+            "rules say that it is of no interest. Newest first.\n"
+            "forward: an undelivered event goes to the application once more (inbox.NAME.forward), under the same\n"
+            "webhook-id.",
     .options = options,
     .shared = CLI_CONNECTS | CLI_JSON,
     .run = cli_inbox,
@@ -85,6 +88,23 @@ static void print_counts(const struct json *sources, struct arena *arena)
     out_table_print(&out, &table);
 }
 
+static void print_forward(const struct json *event)
+{
+    const struct json *forward = json_get(event, "forward");
+    struct out out;
+    out_init(&out, stdout);
+    if (!forward)
+        return;
+    struct str status = json_get_text(forward, "status"), failure = json_get_text(forward, "last_failure");
+    out_printf(&out, "%-16s%.*s after %.*s tries", "forward", STR_ARG(status),
+               STR_ARG(json_get(forward, "tries")->text));
+    if (failure.n > 0) {
+        out_printf(&out, ": ");
+        out_str(&out, OUT_PLAIN, failure);
+    }
+    out_printf(&out, "\n");
+}
+
 static void print_event(const struct json *event)
 {
     struct out out;
@@ -97,6 +117,9 @@ static void print_event(const struct json *event)
         out_str(&out, OUT_PLAIN, member->value.text);
         out_printf(&out, "\n");
     }
+    print_forward(event);
+    if (!json_get(event, "body"))
+        return;
     out_printf(&out, "\n");
     out_str(&out, OUT_PLAIN, json_get_text(event, "body"));
     out_printf(&out, "\n");
@@ -112,7 +135,7 @@ static void add_filter(struct buf *path, const char *name, const char *value)
     client_escape(path, value);
 }
 
-enum view { LIST, SHOW, COUNTS };
+enum view { LIST, SHOW, FORWARD, COUNTS };
 
 static void make_path(const struct cli_args *args, enum view view, const char *const *filters, struct buf *path)
 {
@@ -122,10 +145,13 @@ static void make_path(const struct cli_args *args, enum view view, const char *c
         add_filter(path, "source", filters[0]);
         add_filter(path, "operation", filters[1]);
         add_filter(path, "status", filters[2]);
+        add_filter(path, "forward", filters[3]);
         break;
     case SHOW:
+    case FORWARD:
         buf_add_text(path, "/v1/inbox/");
         client_escape(path, args->operands[1]);
+        buf_add_text(path, view == FORWARD ? "/forward" : "");
         break;
     case COUNTS: buf_add_text(path, "/v1/inbox-counts"); break;
     }
@@ -139,7 +165,7 @@ static int run(const struct cli_args *args, struct client *client, enum view vie
     struct buf path;
     buf_init(&path, 0);
     make_path(args, view, filters, &path);
-    struct client_request request = {.method = "GET", .path = path.p};
+    struct client_request request = {.method = view == FORWARD ? "POST" : "GET", .path = path.p};
     int code = view_ask(client, &request, arena, &answer, "The same command again is harmless.", &asked);
     if (asked && view_success(&answer, args->json, &code)) {
         code = CLI_OK;
@@ -164,11 +190,13 @@ static bool choose_view(const struct cli_args *args, bool filtered, enum view *o
         return true;
     if (args->operand_count == 2 && strcmp(args->operands[0], "show") == 0)
         *out = SHOW;
+    else if (args->operand_count == 2 && strcmp(args->operands[0], "forward") == 0)
+        *out = FORWARD;
     else if (args->operand_count == 1 && strcmp(args->operands[0], "counts") == 0)
         *out = COUNTS;
     if (*out != LIST && !filtered)
         return true;
-    cli_usage(&cli_inbox_command, "expected nothing, show EVENT, or counts; options belong to the list");
+    cli_usage(&cli_inbox_command, "expected nothing, show EVENT, forward EVENT, or counts; options belong to the list");
     return false;
 }
 
@@ -178,7 +206,7 @@ int cli_inbox(int argc, char **argv)
     struct arena arena;
     struct client *client = NULL;
     struct err err = {0};
-    const char *filters[3] = {NULL, NULL, NULL};
+    const char *filters[4] = {NULL, NULL, NULL, NULL};
     bool filtered = false;
     enum view view;
     int option, code = CLI_USAGE;
@@ -187,6 +215,8 @@ int cli_inbox(int argc, char **argv)
         filtered = true;
         if (option == UNMATCHED)
             filters[2] = "waiting";
+        else if (option == UNDELIVERED)
+            filters[3] = "undelivered";
         else
             filters[option == SOURCE ? 0 : 1] = args.value;
     }

@@ -1,5 +1,6 @@
 /* inbox.NAME: where providers tell of their own accord (design 11.1). */
 #include "adapter/http.h"
+#include "adapter/webhook.h"
 #include "daemon/config_parts.h"
 #include "door/inbox_rules.h"
 
@@ -16,6 +17,8 @@ struct config_source {
     const char *const *secrets;
     size_t secret_count;
     int64_t tolerance_ms;
+    struct forward_policy forward;
+    const char *forward_secret;
     struct inbox_source core;
 };
 
@@ -68,6 +71,28 @@ static const struct option_section outcome_section = {
     .count = COUNT(outcome_options),
 };
 
+static const struct option forward_options[] = {
+    {"url", OPTION_TEXT, .required = true, .at = AT(config_source, forward.url),
+     .text = "The application's endpoint. Redirects are not followed."},
+    {"secret", OPTION_TEXT, .computed = "unsigned", .at = AT(config_source, forward_secret),
+     .text = "`whsec_…` by reference (`${env:NAME}`, `${file:PATH}`): signs as Standard Webhooks has it."},
+    {"timeout", OPTION_DURATION, .fallback = "10s", .min = 100, .max = 60000,
+     .at = AT(config_source, forward.timeout_ms), .text = "Of one try."},
+    {"give_up", OPTION_DURATION, .fallback = "24h", .min = 1000, .max = 3650 * DAY,
+     .at = AT(config_source, forward.give_up_ms),
+     .text = "No try is begun later than this after the event came; then it is `undelivered` until `onced inbox "
+             "forward` has it sent again."},
+    {"ca", OPTION_TEXT, .computed = "the system's certificates", .at = AT(config_source, forward.ca),
+     .text = "PEM file with the certificates to trust."},
+};
+static const struct option_section forward_section = {
+    .name = "inbox.NAME.forward",
+    .text = "Where events go on to once they are recorded: the body as it came, with the same `webhook-id` on every "
+            "try, again with backoff until the endpoint answers 2xx, then never again.",
+    .options = forward_options,
+    .count = COUNT(forward_options),
+};
+
 static const struct option source_options[] = {
     {"signature", OPTION_SECTION, .required = true, .section = &signature_section, .at = 1,
      .text = "How the sender proves who it is."},
@@ -86,6 +111,8 @@ static const struct option source_options[] = {
      .text = "Only operations of this provider's tools."},
     {"tools", OPTION_TEXTS, .computed = "all of the provider's", .at = AT(config_source, core.tools),
      .count_at = AT(config_source, core.tool_count), .text = "Only these, with wildcards."},
+    {"forward", OPTION_SECTION, .section = &forward_section, .computed = "nowhere", .at = 1,
+     .text = "The application's own endpoint for these events."},
     {"tenant", OPTION_TEXT, .fallback = INBOX_TENANT_DEFAULT, .at = AT(config_source, core.tenant),
      .text = "Only this tenant's operations; its operators see the events."},
     {"retain", OPTION_DURATION, .fallback = "30d", .min = DAY, .max = 3650 * DAY,
@@ -214,6 +241,47 @@ static void read_picks(const struct source_reader *reader, const struct json *se
     }
 }
 
+/* ---- forwarding ---- */
+
+static void read_forward_secret(const struct source_reader *reader, const char *given, struct str *out)
+{
+    char *text = NULL;
+    bool by_reference = false;
+    struct err err = {0};
+    if (http_secret_expand(given, &text, &by_reference, &err) ||
+        webhook_secret(text, &reader->loader->loaded->arena, out, &err))
+        problems_add(reader->loader->problems, place(reader, "forward/secret"), "%s", err.text);
+    else if (!by_reference)
+        problems_add(reader->loader->problems, place(reader, "forward/secret"),
+                     "a secret is given by reference: ${env:NAME} or ${file:PATH}");
+    free(text);
+}
+
+static const struct forward_policy *read_forward(const struct source_reader *reader, const struct json *section,
+                                                 const struct config_source *config)
+{
+    struct arena *arena = &reader->loader->loaded->arena;
+    struct forward_policy *policy = arena_zero(arena, sizeof *policy);
+    bool plain = false;
+    if (!json_get(section, "forward"))
+        return NULL;
+    *policy = config->forward;
+    const char *fault = policy->url ? webhook_url_fault(policy->url, &plain) : NULL;
+    if (fault)
+        problems_add(reader->loader->problems, place(reader, "forward/url"), "%s", fault);
+    if (plain)
+        problems_warn(reader->loader->problems, place(reader, "forward/url"),
+                      "plain HTTP to another machine: events can be read on the way");
+    if (policy->give_up_ms > config->core.retain_ms)
+        problems_add(reader->loader->problems, place(reader, "forward/give_up"),
+                     "is longer than the events are kept (retain)");
+    if (config->forward_secret)
+        read_forward_secret(reader, config->forward_secret, &policy->secret);
+    if (policy->ca)
+        policy->ca = config_resolve_path(arena, reader->loader->folder, str_of(policy->ca));
+    return policy;
+}
+
 /* ---- dangers and contradictions ---- */
 
 static bool provider_exists(const struct loaded *loaded, const char *name)
@@ -247,6 +315,7 @@ static void read_source(const struct loader *loader, const struct json_member *m
     read_secrets(&reader, &config);
     read_picks(&reader, &member->value);
     read_outcomes(&reader, json_get(&member->value, "outcomes"));
+    config.core.forward = read_forward(&reader, &member->value, &config);
     check_source(&reader, &config.core);
     struct inbox_source *source = &loaded->sources[loaded->source_count++];
     *source = config.core;

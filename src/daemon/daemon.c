@@ -3,6 +3,7 @@
 #include "adapter/command.h"
 #include "adapter/http.h"
 #include "adapter/mail.h"
+#include "adapter/webhook.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -212,9 +213,20 @@ static void close_handles(struct daemon *daemon)
 }
 
 /* Doors first (their ledger requests still come back), then the adapters, then what the loop itself holds. */
-static void on_http_closed(void *user)
+static void on_wires_closed(void *user)
 {
     close_handles(user);
+}
+
+static void close_webhooks(void *user)
+{
+    struct daemon *daemon = user;
+    struct webhooks *webhooks = daemon->webhooks;
+    daemon->webhooks = NULL;
+    if (webhooks)
+        webhooks_close(webhooks, on_wires_closed, daemon);
+    else
+        on_wires_closed(daemon);
 }
 
 static void close_http(void *user)
@@ -223,9 +235,9 @@ static void close_http(void *user)
     struct adapter *http = daemon->http;
     daemon->http = NULL;
     if (http)
-        http_adapter_close(http, on_http_closed, daemon);
+        http_adapter_close(http, close_webhooks, daemon);
     else
-        close_handles(daemon);
+        close_webhooks(daemon);
 }
 
 static void close_mail(void *user)
@@ -444,6 +456,8 @@ static enum err_code open_adapters(struct daemon *daemon, struct err *err)
         code = mcp_hub_new(&options, &daemon->hub, err);
     if (!code)
         code = mail_adapter_new(&daemon->loop, &daemon->mail, err);
+    if (!code)
+        code = webhooks_new(&daemon->loop, &daemon->webhooks, err);
     if (code)
         return code;
     daemon->command = command_adapter_new(&daemon->loop);
@@ -466,6 +480,7 @@ static enum err_code start(struct daemon *daemon, struct registry *registry, str
         .env = env_system(),
         .ledger = daemon->ledger,
         .adapter = &daemon->route.adapter,
+        .webhooks = daemon->webhooks,
         .registry = registry,
         .in_flight_max = daemon->config->server.in_flight_max,
         .sole_owner = true,

@@ -28,6 +28,7 @@ struct daemon {
     struct adapter *http, *command, *mail;
     struct mcp_hub *hub;
     struct adapter_route route; /* to all of them */
+    struct webhooks *webhooks;  /* for what the engine forwards */
     struct engine *engine;
     struct notify *notify;
     struct mcp_door *mcp;

@@ -127,6 +127,7 @@ void rest_token_revoke(struct exchange *exchange);
 void rest_inbox_receive(struct exchange *exchange);
 void rest_inbox(struct exchange *exchange);
 void rest_inbox_event(struct exchange *exchange);
+void rest_inbox_forward(struct exchange *exchange);
 void rest_inbox_counts(struct exchange *exchange);
 void rest_metrics(struct exchange *exchange); /* rest_metrics.c */
 void rest_stats(struct exchange *exchange);

@@ -88,6 +88,18 @@ static void write_time(struct json_out *out, const char *name, int64_t at_ms)
     json_out_member_text(out, name, text);
 }
 
+static void write_forward(struct json_out *out, const struct forward *forward)
+{
+    json_out_name(out, "forward");
+    json_out_object(out);
+    json_out_member_text(out, "status", forward_status_name(forward->status));
+    json_out_member_int(out, "tries", forward->tries);
+    write_time(out, forward->status == FORWARD_DUE ? "next_try" : "since", forward->at_ms);
+    if (forward->detail)
+        json_out_member_text(out, "last_failure", forward->detail);
+    json_out_end_object(out);
+}
+
 static void write_event(struct buf *buf, const struct inbound *event, bool whole)
 {
     struct json_out out;
@@ -112,6 +124,8 @@ static void write_event(struct buf *buf, const struct inbound *event, bool whole
     write_time(&out, "settled", event->settled_ms);
     json_out_member_int(&out, "duplicates", event->duplicates);
     write_time(&out, "last_duplicate", event->duplicate_ms);
+    if (event->forward.status != FORWARD_NONE)
+        write_forward(&out, &event->forward);
     if (whole && event->result.p) {
         json_out_name(&out, "result");
         json_out_raw(&out, event->result);
@@ -152,15 +166,23 @@ void rest_inbox(struct exchange *exchange)
     const char *cursor;
     struct str status = rest_query(exchange, "status"), source = rest_query(exchange, "source"),
                operation = rest_query(exchange, "operation");
+    struct str forward = rest_query(exchange, "forward");
     enum inbound_status only = INBOUND_WAITING;
+    enum forward_status forwarded = FORWARD_NONE;
     if (status.p && !inbound_status_from_name(status, &only)) {
         rest_refuse(exchange, PROBLEM_MALFORMED, "the parameter \"status\" must be waiting, applied or ignored");
+        return;
+    }
+    if (forward.p && !forward_status_from_name(forward, &forwarded)) {
+        rest_refuse(exchange, PROBLEM_MALFORMED,
+                    "the parameter \"forward\" must be none, due, delivered or undelivered");
         return;
     }
     if (!rest_page(exchange, event_id_valid, &limit, &cursor))
         return;
     struct ledger_request *request = ask_new(exchange, LEDGER_INBOX_LIST);
     request->inbox_list = (struct ledger_inbox_list){
+        .forwards = forward.p ? 1u << forwarded : 0,
         .source = arena_copy_str(&exchange->arena, source),
         .operation = arena_copy_str(&exchange->arena, operation),
         .statuses = status.p ? 1u << only : 0,
@@ -194,6 +216,70 @@ void rest_inbox_event(struct exchange *exchange)
     request->inbox_list = (struct ledger_inbox_list){.id = exchange->params[0], .limit = 1};
     ask(exchange, request, show_event);
 }
+
+/* ---- once more ---- */
+
+static void sent_again(struct exchange *exchange, struct ledger_request *request)
+{
+    if (request->code == ERR_STALE) {
+        rest_refuse(exchange, PROBLEM_NOT_POSSIBLE, "the event's forwarding has gone on meanwhile: look again");
+        return;
+    }
+    if (request->code) {
+        rest_ledger_problem(exchange, request, "no such event");
+        return;
+    }
+    struct inbound *event = exchange->user;
+    event->forward = request->forward_move.to;
+    engine_forward_due(exchange->engine);
+    write_event(&exchange->answer, event, false);
+    exchange_send(exchange, 202);
+}
+
+static void send_again(struct exchange *exchange, struct ledger_request *request)
+{
+    struct inbound *event = request->code ? NULL : &request->inbox_list.events[0];
+    if (request->code || !of_caller(exchange, event->source)) {
+        if (request->code)
+            rest_ledger_problem(exchange, request, "no such event");
+        else
+            rest_refuse(exchange, PROBLEM_NOT_FOUND, "no such event");
+        return;
+    }
+    const struct inbox_source *source = registry_source(engine_registry(exchange->engine), event->source);
+    if (!source || !source->forward) {
+        rest_refuse(exchange, PROBLEM_NOT_POSSIBLE, "the registry file does not say where this source's events go");
+        return;
+    }
+    if (event->forward.status != FORWARD_UNDELIVERED) {
+        rest_refuse(exchange, PROBLEM_NOT_POSSIBLE,
+                    arena_printf(&exchange->arena, "it is %s: only what is undelivered is sent again",
+                                 event->forward.status == FORWARD_NONE ? "not forwarded"
+                                                                       : forward_status_name(event->forward.status)));
+        return;
+    }
+    exchange->user = event;
+    struct ledger_request *move = ask_new(exchange, LEDGER_FORWARD_MOVE);
+    move->forward_move = (struct ledger_forward_move){
+        .id = event->id,
+        .was = event->forward,
+        .to = forward_again(&event->forward, source->forward, exchange_now_ms(exchange)),
+    };
+    ask(exchange, move, sent_again);
+}
+
+void rest_inbox_forward(struct exchange *exchange)
+{
+    if (!event_id_valid(exchange->params[0])) {
+        rest_refuse(exchange, PROBLEM_NOT_FOUND, "no such event: an id is ev_ and 26 characters");
+        return;
+    }
+    struct ledger_request *request = ask_new(exchange, LEDGER_INBOX_LIST);
+    request->inbox_list = (struct ledger_inbox_list){.id = exchange->params[0], .limit = 1};
+    ask(exchange, request, send_again);
+}
+
+/* ---- figures ---- */
 
 static void show_counts(struct exchange *exchange, struct ledger_request *request)
 {

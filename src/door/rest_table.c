@@ -44,6 +44,8 @@ static const struct route_parameter inbox_query[] = {
     {"status", "{\"type\":\"string\",\"enum\":[\"waiting\",\"applied\",\"ignored\"]}", "Only these."},
     {"source", TEXT, "Only of this source."},
     {"operation", TEXT, "Only what was applied to this operation."},
+    {"forward", "{\"type\":\"string\",\"enum\":[\"none\",\"due\",\"delivered\",\"undelivered\"]}",
+     "Only those whose way on to the application has come so far."},
     {"limit", LIMIT, "Events per page."},
     {"cursor", CURSOR, "Where to go on."},
     {NULL, NULL, NULL}};
@@ -129,6 +131,9 @@ const struct route rest_routes[] = {
      NULL, false, "InboxList", "200", ""},
     {METHOD_GET, "/v1/inbox/{id}", MAY_OPERATE, rest_inbox_event, "getInboundEvent", "One event with its body.", NULL,
      NULL, false, "InboxEntry", "200", "not_found"},
+    {METHOD_POST, "/v1/inbox/{id}/forward", MAY_OPERATE, rest_inbox_forward, "forwardInboundEvent",
+     "Sends an undelivered event to the application once more, under the same webhook-id.", NULL, NULL, false,
+     "InboxEntry", "202", "not_found not_possible"},
     {METHOD_GET, "/v1/inbox-counts", MAY_OPERATE, rest_inbox_counts, "countInbox",
      "How many events came, again and again, and what became of them.", NULL, NULL, false, "InboxCounts", "200", ""},
     {METHOD_GET, "/v1/tokens", MAY_ADMIN, rest_tokens, "listTokens",
