@@ -141,8 +141,7 @@ static void make_id(enum notify_kind kind, const char *operation, const char *ve
     const struct str parts[] = {STR("onced notification"), str_of(notify_kind_name(kind)), str_of(operation),
                                 str_of(version)};
     struct digest digest = digest_parts(parts, 4);
-    memcpy(out, "msg_", 4);
-    digest_hex(&digest, (NOTIFY_ID_SIZE - 5) / 2, out + 4);
+    digest_hex(&digest, (NOTIFY_ID_SIZE - 5) / 2, stpcpy(out, "msg_"));
 }
 
 bool notify_id(enum notify_kind kind, const struct operation *op, const char *incident, int64_t now_ms,
@@ -364,8 +363,8 @@ static void fail(struct notify *notify, const char *detail, int64_t retry_after_
         log_int("again_in_ms", in_ms);
         log_end();
     }
-    notify->waits = true;
-    wake(notify, in_ms);
+    notify->waits = !notify->has_later; /* other settings need not wait for the former endpoint's pause */
+    wake(notify, notify->has_later ? 0 : in_ms);
 }
 
 static void give_up(struct notify *notify, const char *detail)
