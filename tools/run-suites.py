@@ -92,10 +92,10 @@ def pytest_environment(build):
     return environment
 
 
-# Most of the time the end-to-end tests wait: three groups at once, of about the same length. What the others print comes at the end.
-GROUPS = 3
+# Two thirds of the time the end-to-end tests wait: four groups at once, of about the same length. What the others print comes at the end.
+GROUPS = 4
 SECONDS = {"cases_ambiguity": 96, "cases_crash": 73, "chaos": 60, "mcp_conformance": 57, "kill_points": 53, "cases_identity": 42, "sweep": 41,
-           "mcp_clients": 40, "windows": 37, "mcp_stdio": 36, "wire": 36, "mail": 33, "mcp_calls": 28, "inbox": 27, "forward": 20, "notify": 13, "elicit": 9, "cases_repeats": 26, "idemkit": 12}
+           "mcp_clients": 40, "windows": 37, "mcp_stdio": 36, "wire": 36, "mail": 33, "mcp_calls": 28, "inbox": 27, "forward": 20, "notify": 13, "elicit": 9, "cases_repeats": 26, "steps": 17, "idemkit": 12}
 SECONDS_OF_OTHERS = 11
 
 

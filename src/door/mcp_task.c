@@ -531,6 +531,7 @@ static void cancel_known(struct mcp_request *request, const struct operation *op
         .operation = op->id,
         .actor = session->principal,
         .note = "the client cancelled the task",
+        .unsent_only = true,
     };
     engine_decide(session->door->engine, &decision, cancel_told, cancelling);
 }
