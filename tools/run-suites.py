@@ -94,8 +94,11 @@ def pytest_environment(build):
 
 # Two thirds of the time the end-to-end tests wait: four groups at once, of about the same length. What the others print comes at the end.
 GROUPS = 4
-SECONDS = {"cases_ambiguity": 96, "cases_crash": 73, "chaos": 60, "mcp_conformance": 57, "kill_points": 53, "cases_identity": 42, "sweep": 41,
-           "mcp_clients": 40, "windows": 37, "mcp_stdio": 36, "wire": 36, "mail": 33, "mcp_calls": 28, "inbox": 27, "forward": 20, "notify": 13, "elicit": 9, "cases_repeats": 26, "steps": 17, "idemkit": 12}
+SECONDS = {"cases_ambiguity": 94, "cases_crash": 73, "windows": 62, "mcp_conformance": 58, "chaos": 53, "sweep": 51,
+           "kill_points": 46, "mcp_clients": 46, "wire": 37, "mcp_stdio": 36, "cases_identity": 35, "mail": 30,
+           "mcp_calls": 28, "cases_repeats": 27, "stripe": 26, "inbox": 24, "forward": 20, "cases_mcp": 20, "cli": 19,
+           "steps": 17, "claims": 17, "compensation": 16, "principals": 16, "mcp_import": 16, "mcp_forward": 15,
+           "notify": 13, "idemkit": 12, "elicit": 9}
 SECONDS_OF_OTHERS = 11
 
 
