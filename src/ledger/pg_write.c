@@ -22,13 +22,19 @@ static enum err_code whole_or_nothing(struct pg *pg, enum err_code code)
 #define LOCK_KEY    0x6f6e6365642d6b65u
 #define LOCK_REPEAT 0x6f6e6365642d7265u
 
+static int64_t operation_lock(const char *id)
+{
+    return (int64_t)text_hash(text_hash(TEXT_HASH_START, "operation"), id);
+}
+
 static int64_t tenant_lock(const char *tenant)
 {
     return (int64_t)text_hash(text_hash(TEXT_HASH_START, "claims"), tenant);
 }
 
 /* Two gateways that look, decide and insert at the same time must not both find nothing: by key, by what a call would
- * repeat, by what it claims. */
+ * repeat, by what it claims. And two that change the same rows, each in its own order, must not wait for one another:
+ * what takes a row's lock takes this one before. */
 size_t pg_locks_of(const struct ledger_request *request, int64_t locks[PG_LOCKS_MAX])
 {
     size_t count = 0;
@@ -41,9 +47,14 @@ size_t pg_locks_of(const struct ledger_request *request, int64_t locks[PG_LOCKS_
             locks[count++] = tenant_lock(admission->op->tenant);
     } else if (request->command == LEDGER_TRANSITION) {
         const struct operation *op = request->transition.op;
+        locks[count++] = operation_lock(op->id);
         /* what is undone, and a step's parent, move with it and may claim something */
         if (op->claims.p || op->compensates || op->parent || op->steps.p || request->transition.seen)
             locks[count++] = tenant_lock(op->tenant);
+    } else if (request->command == LEDGER_MARK) {
+        locks[count++] = operation_lock(request->mark.operation);
+    } else if (request->command == LEDGER_EXPIRE) {
+        locks[count++] = operation_lock(request->expire.operation);
     } else if (request->command == LEDGER_ENTITY_RELEASE) {
         locks[count++] = tenant_lock(request->entity_release.tenant);
     }
@@ -514,7 +525,7 @@ static enum err_code tell_parent(struct pg *pg, struct ledger_request *request, 
     struct settlement settlement;
     enum state from;
     if (pg_operation(pg, step->tenant, step->parent, &pg->scratch, &parent, err) || !parent ||
-        !parent_told(step, change->incident_id, parent, &pg->scratch, &settlement))
+        !parent_told(change, step, parent, &pg->scratch, &settlement))
         return err->code;
     if (write_change(pg, &settlement.change, -1, &from, err))
         return err->code;

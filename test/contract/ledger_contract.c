@@ -903,8 +903,11 @@ static int run_on(const char *name, CMFixtureFunction open, CMFixtureFunction cl
 /* Without an argument on the ledgers that need nothing else; "postgres": on the database of tools/with-postgres.sh. */
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "postgres") == 0)
-        return run_on("ledger in PostgreSQL", open_postgres, release_postgres, close_postgres) != 0;
+    if (argc > 1 && strcmp(argv[1], "postgres") == 0) {
+        int failures = run_on("ledger in PostgreSQL", open_postgres, release_postgres, NULL) + run_postgres_tests();
+        close_postgres();
+        return failures != 0;
+    }
     int failed = run_on("ledger in memory", open_memory, release, NULL);
     return failed + run_on("ledger in SQLite", open_sqlite, release, NULL) != 0;
 }

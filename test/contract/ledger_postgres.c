@@ -1,5 +1,5 @@
 /* What only the PostgreSQL ledger has to show: several gateways on one database, connections that break, clocks that
- * differ, databases that do not fit. Under tools/with-postgres.sh. */
+ * differ, databases that do not fit. Run by ledger_contract.c. */
 #include "contract/lossy_proxy.h"
 #include "contract/postgres.h"
 #include "core/claims.h"
@@ -426,7 +426,7 @@ static void tables_are_made_once(void **state)
 
 #define POSTGRES_TEST(f) cmocka_unit_test_setup_teardown(f, open_postgres, release_postgres)
 
-int main(void)
+int run_postgres_tests(void)
 {
     const struct CMUnitTest tests[] = {
         POSTGRES_TEST(one_gateway_is_elected),
@@ -443,5 +443,5 @@ int main(void)
         POSTGRES_TEST(refusals_say_what_to_do),
         POSTGRES_TEST(tables_are_made_once),
     };
-    return cmocka_run_group_tests_name("PostgreSQL ledger", tests, NULL, close_postgres);
+    return cmocka_run_group_tests_name("PostgreSQL ledger", tests, NULL, NULL);
 }

@@ -8,12 +8,14 @@
 
 /* The URL of the test run, NULL without one. */
 const char *postgres_url(void);
-/* cmocka's setup and teardown: a world on an empty ledger, with the world's clock; teardown of the group. */
+/* cmocka's setup and teardown: a world on an empty ledger, with the world's clock; after all tests. */
 int open_postgres(void **state);
 int release_postgres(void **state);
-int close_postgres(void **state);
+void close_postgres(void);
 /* One more ledger of the same database, as another process would have it. url NULL: the test run's. */
 struct ledger *open_gateway(struct world *world, const char *url);
+
+int run_postgres_tests(void); /* ledger_postgres.c */
 
 /* A connection of the test's own; one statement on it must succeed, the first column of its first row comes back as a
  * number. */
