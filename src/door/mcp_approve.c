@@ -144,7 +144,8 @@ static void decided(void *user, const struct engine_reply *reply)
 {
     struct mcp_approving *approving = user;
     if (approving->request) {
-        approving->approve->decided = reply->kind == REPLY_OPERATION;
+        approving->approve->decided =
+            reply->kind == REPLY_OPERATION && (reply->op->state != STATE_PLANNED || approval_complete(reply->op));
         approving->approve->again = reply->kind == REPLY_STALE;
     }
     told(approving);

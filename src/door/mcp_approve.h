@@ -23,7 +23,7 @@ struct mcp_approve {
     struct mcp_approving *open; /* a question or a decision is under way; NULL = none */
     char operation[OPERATION_ID_SIZE];
     unsigned rounds;
-    bool decided; /* the form was accepted and its decision is written, or another one stands */
+    bool decided; /* the form was accepted, and nobody else is waited for */
     bool again;   /* what was shown is not what stands any more */
     /* What became of it, told once unless let go of: see the operation for the rest. */
     void (*done)(struct mcp_request *request);

@@ -72,10 +72,11 @@ struct notify {
     struct ledger_request scan_request;
     char cursor[OPERATION_ID_SIZE];
     size_t pages;
-    bool behind;  /* something did not fit into the queue: it is scanned for once more */
-    bool busy;    /* a request to the ledger, a decision or a POST is under way */
-    bool posting; /* … and it is a POST */
-    bool waits;   /* for the end of a backoff */
+    int64_t compensating; /* rows of that state that the scan has not met yet; -1 = not asked for */
+    bool behind;          /* something did not fit into the queue: it is scanned for once more */
+    bool busy;            /* a request to the ledger, a decision or a POST is under way */
+    bool posting;         /* … and it is a POST */
+    bool waits;           /* for the end of a backoff */
     bool closing, ending;
     struct job *job; /* of the first notice; NULL: not begun */
     int64_t backoff_ms;
@@ -264,6 +265,7 @@ static void scan_next(struct notify *notify)
     notify->scan++;
     notify->cursor[0] = '\0';
     notify->pages = 0;
+    notify->compensating = -1;
 }
 
 static void scan_again(struct notify *notify)
@@ -271,6 +273,7 @@ static void scan_again(struct notify *notify)
     notify->scan = SCAN_APPROVALS;
     notify->cursor[0] = '\0';
     notify->pages = 0;
+    notify->compensating = -1;
     notify->behind = false;
 }
 
@@ -293,10 +296,26 @@ static void scanned(struct ledger_request *request)
         for (size_t i = 0; !request->code && i < list->count; i++)
             add(notify, kinds[notify->scan], list->ops[i], list->ops[i]->id, NULL);
     }
+    if (notify->scan == SCAN_STUCK && !request->code)
+        notify->compensating -= (int64_t)list->count;
+    if (notify->scan == SCAN_STUCK && notify->compensating <= 0)
+        next = NULL;
     if (request->code)
         log_message(LOG_WARN, "notify", "what waits can not be read: %s", request->err.text);
     snprintf(notify->cursor, sizeof notify->cursor, "%s", next ? next : "");
     if (!next || ++notify->pages >= SCAN_PAGES_MAX)
+        scan_next(notify);
+    arena_release(&notify->scan_arena);
+    go_on(notify);
+}
+
+/* No index leads to what is being undone, but the ledger knows how many there are: mostly none. */
+static void counted(struct ledger_request *request)
+{
+    struct notify *notify = request->user;
+    notify->busy = false;
+    notify->compensating = request->code ? 0 : request->stats.by_state[STATE_COMPENSATING];
+    if (notify->compensating == 0)
         scan_next(notify);
     arena_release(&notify->scan_arena);
     go_on(notify);
@@ -310,6 +329,13 @@ static void scan_page(struct notify *notify)
     if (notify->cursor[0])
         before = arena_copy_text(&notify->scan_arena, notify->cursor);
     *request = (struct ledger_request){.arena = &notify->scan_arena, .done = scanned, .user = notify};
+    if (notify->scan == SCAN_STUCK && notify->compensating < 0) {
+        request->command = LEDGER_STATS;
+        request->done = counted;
+        notify->busy = true;
+        ledger_submit(engine_ledger(notify->engine), request);
+        return;
+    }
     request->command = LEDGER_LIST;
     request->list = (struct ledger_list){.before = before, .limit = SCAN_PAGE};
     switch (notify->scan) {
@@ -318,10 +344,7 @@ static void scan_page(struct notify *notify)
         request->list.reason = REASON_NEEDS_OPERATOR;
         request->list.states = 1u << STATE_UNKNOWN_OUTCOME;
         break;
-    case SCAN_STUCK:
-        request->list.reason = REASON_NEEDS_OPERATOR;
-        request->list.states = 1u << STATE_COMPENSATING;
-        break;
+    case SCAN_STUCK: request->list.states = 1u << STATE_COMPENSATING; break;
     case SCAN_INCIDENTS:
         request->command = LEDGER_INCIDENTS;
         request->incidents = (struct ledger_incidents){.open_only = true, .before = before, .limit = SCAN_PAGE};

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+import test_steps as steps
 from onced_e2e import binary, registry, webhooks
 from onced_e2e.client import LOST, Client
 from onced_e2e.figures import figure
@@ -118,6 +119,25 @@ def test_operators_and_incidents(world, provider, hook):
     assert len({each.id for each in hook.of(lost.id)}) == 1
     wait_until(lambda: metrics(onced)["onced_notifications_queued"] == 0, what="the end of the scan")
     assert len(hook.of(wrong.id, "incident.raised")) == before  # acknowledged: nobody waits for anybody
+
+
+def test_a_rollback_that_is_stuck(world, provider, hook):
+    """Told as it gets stuck, and after a restart again; its incidents are told by themselves."""
+    onced = world.onced(steps.tools(), notify=hook.section())
+    parent = steps.place(onced, "o1", fault_ship="402", undo_charge="402|success")
+    assert (parent.state, parent["reason"]) == ("compensating", "needs_operator"), parent
+    [message] = told(hook, parent.id, kind="rollback.stuck")
+    assert message.body["data"]["operation"]["status"] == "compensating"
+    incidents = {each["id"] for each in onced.incidents()}
+    wait_until(lambda: {each.body["data"]["incident"]["id"] for each in hook.messages if each.type == "incident.raised"} == incidents)
+    assert len(incidents) == 2  # of the step and of its parent
+    onced.restart()
+    assert len({each.id for each in told(hook, parent.id, 2, kind="rollback.stuck")}) == 1
+    onced.client.post(f"/v1/operations/{parent.id}/retry", {"note": "the bank is back"})
+    assert onced.settled(parent.id).state == "compensated"
+    onced.restart()
+    wait_until(lambda: metrics(onced)['onced_notifications_total{kind="incident"}'] == 2, what="the scan")
+    assert len(hook.of(parent.id, "rollback.stuck")) == 2
 
 
 # ---- receivers that fail ----
