@@ -702,7 +702,7 @@ static void hold(struct ctx *c)
 {
     struct operation *op = c->op;
     bool waits_for_first = op->state == STATE_PLANNED || op->state == STATE_PENDING_DISPATCH;
-    assert(approval_complete(op));
+    assert(!waits_for_first || approval_complete(op)); /* else a look-up waits */
     leave_queue(c);
     if (op->state == STATE_PLANNED)
         step_move(c, CAUSE_HELD, STATE_PENDING_DISPATCH, c->in->hold_reason, NULL);

@@ -4,6 +4,7 @@
 #ifndef TEST_LIFE_H
 #define TEST_LIFE_H
 
+#include "core/approval.h"
 #include "core/step.h"
 
 struct life {
@@ -16,10 +17,19 @@ struct life {
     int tries;                           /* attempts of every kind */
     int absences;                        /* settled absent answers in a row */
     int64_t first_sent_ms, last_sent_ms; /* of call attempts that may have left, 0 = none */
-    char broken[256];                    /* what is wrong; "" while nothing is */
+    int64_t ready_ms;                    /* people agreed, or its entities were free: the tool's time runs from here */
+    /* approval (design 8) */
+    unsigned needed;                   /* 0: nobody is asked */
+    const char *agreed[APPROVERS_MAX]; /* who did; texts of the inputs */
+    unsigned agreed_count;
+    int64_t expires_ms;
+    const char *policy;
+    const char *undone_by; /* the latest compensation, NULL = none (10.1) */
+    char broken[256];      /* what is wrong; "" while nothing is */
 };
 
-/* An operation as it was admitted: planned, pending_dispatch, or dispatched with attempt 1. */
+/* An operation as it was admitted: planned, pending_dispatch, or dispatched with attempt 1. Whoever has it approved
+ * sets life->policy to the tool's. */
 void life_begin(struct life *life, const struct operation *op);
 
 /* One step(): before and after, the input, what it returned. False: a rule is broken, life->broken says which. */

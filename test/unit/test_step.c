@@ -1,3 +1,5 @@
+#include "core/approval.h"
+#include "core/inbox.h"
 #include "core/step.h"
 #include "support/life.h"
 #include "support/test.h"
@@ -15,6 +17,13 @@ struct walk {
     int64_t now;
     uint64_t seed, state;
     bool lookup_on_wire;
+    bool claims; /* it works on entities that others may hold */
+    int undoings;
+    const char *undoing; /* the latest */
+    struct inbound event;
+    struct inbound_standing standing;
+    struct arena arena;
+    unsigned *seen; /* how often each kind of step changed something, over all lives */
 };
 
 static uint64_t draw(struct walk *walk, uint64_t n)
@@ -37,28 +46,54 @@ static void choose_tool(struct walk *walk)
     tool->retain_ms = draw(walk, 2) ? tool->retain_ms : 100000;
 }
 
+/* What the tool asks of people, or that the application performs it itself. */
+static void choose_policy(struct walk *walk)
+{
+    struct tool *tool = &walk->tool;
+    tool->approval.approvers = (unsigned)draw(walk, 3) + 1;
+    tool->approval.expires_ms = draw(walk, 3) ? 3600000 : 50000;
+    tool->approval.policy = "one";
+    walk->claims = draw(walk, 3) == 0;
+    if (draw(walk, 5))
+        return;
+    tool->guard_lease_ms = 30000;
+    tool->class = CLASS_EXTERNAL_WEAK;
+    tool->has_lookup = false;
+    tool->reconcile.strategies[0] = STRATEGY_MANUAL;
+    tool->reconcile.strategy_count = 1;
+}
+
 static void begin_life(struct walk *walk, uint64_t seed)
 {
     memset(walk, 0, sizeof *walk);
+    arena_init(&walk->arena);
     walk->seed = walk->state = seed;
     draw(walk, 2);
     choose_tool(walk);
+    choose_policy(walk);
     walk->now = 1800000000000;
     walk->op = (struct operation){.tenant = "a", .tool = "t", .principal = "p", .key = "k", .rev = 1, .key_version = 1};
     memcpy(walk->op.id, "op_01MCC5RM00D6J0D89EBFQAC9QQ", OPERATION_ID_SIZE);
     walk->op.created_ms = walk->op.wake_at_ms = walk->now;
     walk->op.state = STATE_PENDING_DISPATCH;
-    uint64_t first = draw(walk, 4);
+    uint64_t first = draw(walk, 6);
     if (first == 0) {
         walk->op.state = STATE_PLANNED;
         walk->op.not_before_ms = walk->op.wake_at_ms = walk->now + (int64_t)draw(walk, 100000);
-    } else if (first == 1) {
+    } else if (first < 3) {
+        walk->op.state = STATE_PLANNED;
+        walk->op.reason = REASON_AWAITING_APPROVAL;
+        walk->op.approval = approval_request(&walk->arena, &walk->tool.approval, walk->now);
+        walk->op.not_before_ms = draw(walk, 2) ? 0 : walk->now + (int64_t)draw(walk, 100000);
+        walk->op.wake_at_ms = approval_open_until(&walk->op);
+    } else if (first == 3) {
         walk->op.state = STATE_DISPATCHED;
         walk->op.may_have_applied = true;
         walk->op.attempts = walk->op.tries = 1;
         walk->op.first_sent_ms = walk->op.last_sent_ms = walk->now;
     }
     life_begin(&walk->life, &walk->op);
+    walk->life.policy = walk->tool.approval.policy;
 }
 
 static const enum outcome call_outcomes[] = {
@@ -81,12 +116,94 @@ static void choose_finding(struct walk *walk, struct finding *finding, bool look
     finding->http_status = 200 + (int)draw(walk, 400);
 }
 
+/* ---- what else may come, by what the operation is ---- */
+
+static void choose_decision(struct walk *walk, struct step_input *in)
+{
+    static const char *const people[] = {"ann", "bob", "cid", "p"}; /* p calls the tool */
+    in->kind = draw(walk, 8) ? STEP_APPROVAL : STEP_LINK;
+    in->actor = people[draw(walk, 4)];
+    in->approver = people[draw(walk, 4)];
+    in->approve = draw(walk, 5) > 0;
+    in->note = draw(walk, 2) ? "because" : NULL;
+    if (draw(walk, 30) == 0)
+        walk->tool.approval.policy = "another"; /* a reload */
+}
+
+static void choose_undoing(struct walk *walk, struct step_input *in)
+{
+    static const enum state ends[] = {STATE_COMPLETED_SUCCESS, STATE_COMPLETED_NOOP, STATE_FAILED_PERMANENT,
+                                      STATE_REJECTED};
+    static const enum reason reasons[] = {REASON_NONE, REASON_DENIED, REASON_CANCELLED};
+    if (walk->undoing == NULL || (walk->op.state == STATE_COMPLETED_SUCCESS && draw(walk, 3))) {
+        in->kind = STEP_COMPENSATE;
+        in->compensation = arena_printf(&walk->arena, "op_undo_%d", walk->undoings + 1);
+        return;
+    }
+    in->kind = STEP_COMPENSATION_ENDED;
+    in->compensation = draw(walk, 8) ? walk->undoing : "op_undo_1"; /* an earlier one, late */
+    in->ended = ends[draw(walk, 4)];
+    in->ended_reason = reasons[draw(walk, 3)];
+    if (walk->op.state == STATE_COMPENSATED && text_equal(walk->op.compensation, in->compensation))
+        in->ended = STATE_FAILED_PERMANENT; /* told once only */
+}
+
+/* Events are signed at any time, and come in any order. */
+static void choose_event(struct walk *walk, struct step_input *in)
+{
+    static const enum inbound_outcome outcomes[] = {INBOUND_PENDING, INBOUND_FAILED, INBOUND_NO_EFFECT,
+                                                    INBOUND_NO_EFFECT, INBOUND_SUCCESS};
+    in->kind = STEP_INBOUND;
+    walk->event = (struct inbound){.source = "s", .event = "e", .received_ms = walk->now};
+    walk->event.created_ms = walk->now - (int64_t)draw(walk, 60000);
+    walk->event.outcome = outcomes[draw(walk, 5)];
+    in->event = &walk->event;
+    in->standing = &walk->standing;
+}
+
+/* False: nothing of the kind; then the usual. */
+static bool choose_more(struct walk *walk, struct step_input *in)
+{
+    enum state state = walk->op.state;
+    bool undone = state == STATE_COMPLETED_SUCCESS || state == STATE_COMPENSATING || state == STATE_COMPENSATED;
+    bool performed = walk->tool.guard_lease_ms > 0 && !walk->op.owner && approval_complete(&walk->op) &&
+                     (state == STATE_PENDING_DISPATCH || state == STATE_FAILED_RETRYABLE);
+    if (performed && draw(walk, 2)) { /* an executor begins */
+        in->kind = STEP_DISPATCH;
+        in->owner = "guard:1";
+        in->lease_ms = walk->tool.guard_lease_ms;
+        in->attempt = walk->op.tries + 1;
+    } else if (walk->tool.guard_lease_ms > 0 && state == STATE_DISPATCHED && draw(walk, 3) == 0) {
+        in->kind = STEP_RENEW;
+        in->owner = walk->op.owner ? walk->op.owner : "guard:1";
+        in->lease_ms = walk->tool.guard_lease_ms;
+    } else if (state == STATE_PLANNED && walk->op.approval.p && draw(walk, 3)) {
+        choose_decision(walk, in);
+    } else if (undone && draw(walk, 4) == 0) {
+        choose_undoing(walk, in);
+    } else if (!step_waits_for_answer(&walk->op) && draw(walk, 12) == 0) {
+        choose_event(walk, in);
+    } else {
+        return false;
+    }
+    return true;
+}
+
 static struct step_input choose(struct walk *walk)
 {
-    struct step_input in = {.now_ms = walk->now, .random = draw(walk, 1000000), .owner = "gw_1", .lease_ms = 40000};
+    struct step_input in = {.now_ms = walk->now,
+                            .random = draw(walk, 1000000),
+                            .owner = "gw_1",
+                            .lease_ms = 40000,
+                            .attempt = draw(walk, 4) ? walk->op.tries : 1,
+                            .arena = &walk->arena};
     bool on_wire = walk->op.state == STATE_DISPATCHED;
     static const enum step_kind idle[] = {STEP_RESOLVE,  STEP_RETRY,  STEP_CANCEL,       STEP_EVIDENCE,
                                           STEP_EVIDENCE, STEP_ANSWER, STEP_LOOKUP_ANSWER};
+    if (choose_more(walk, &in)) {
+        choose_finding(walk, &in.finding, false);
+        return in;
+    }
     if (on_wire && draw(walk, 8)) {
         in.kind = STEP_ANSWER;
     } else if (on_wire) {
@@ -108,7 +225,8 @@ static struct step_input choose(struct walk *walk)
 
 static enum step_action take(struct walk *walk, const struct step_input *in)
 {
-    const struct tool *tool = draw(walk, 50) ? &walk->tool : NULL; /* a reload took it away */
+    bool needs_tool = in->kind == STEP_AWAIT_ENTITY || in->kind == STEP_REFUSE || in->owner[0] != 'g';
+    const struct tool *tool = needs_tool || draw(walk, 50) ? &walk->tool : NULL; /* a reload took it away */
     struct operation before = walk->op;
     struct step_effects fx;
     struct err err = {0};
@@ -117,13 +235,58 @@ static enum step_action take(struct walk *walk, const struct step_input *in)
         fail_msg("seed %llu, step kind %d, outcome %s, from %s to %s: %s", (unsigned long long)walk->seed,
                  (int)in->kind, outcome_name(in->finding.outcome), state_name(before.state), state_name(walk->op.state),
                  walk->life.broken);
+    if (code == ERR_NONE && fx.changed) {
+        walk->seen[in->kind]++;
+        if (in->kind == STEP_COMPENSATE)
+            walk->undoing = in->compensation, walk->undoings++;
+        if (in->kind == STEP_INBOUND)
+            inbound_note(&walk->standing, &walk->event);
+    }
     return fx.action;
 }
 
-static void live(uint64_t seed)
+/* A planned operation whose turn has come and that works on entities: they are busy, or a guard says no. */
+static bool choose_turn(struct walk *walk, struct step_input *begin)
+{
+    if (!walk->claims || walk->op.state != STATE_PLANNED || draw(walk, 2))
+        return false;
+    begin->kind = draw(walk, 4) ? STEP_AWAIT_ENTITY : STEP_REFUSE;
+    begin->note = "a guard says no";
+    return true;
+}
+
+/* The step that an action asks for, or its refusal by the gate. */
+static void answer_action(struct walk *walk, enum step_action action)
+{
+    struct step_input begin = {.now_ms = walk->now,
+                               .owner = "gw_1",
+                               .lease_ms = 40000,
+                               .attempt = walk->op.tries + 1,
+                               .kind = STEP_HOLD,
+                               .arena = &walk->arena};
+    begin.hold_reason = draw(walk, 2) ? REASON_QUEUED : REASON_CIRCUIT_OPEN;
+    begin.hold_until_ms = walk->now + 1000;
+    if (action == ACTION_SEND && choose_turn(walk, &begin)) {
+        take(walk, &begin);
+        if (begin.kind == STEP_AWAIT_ENTITY && draw(walk, 2))
+            walk->op.wake_at_ms = walk->now; /* the ledger lets it in, in the same transaction */
+        return;
+    }
+    if (action == ACTION_SEND && walk->tool.guard_lease_ms > 0) {
+        begin.hold_reason = REASON_AWAITING_EXECUTOR;
+        begin.hold_until_ms = step_total_end(&walk->op, &walk->tool);
+    } else if (draw(walk, 5)) {
+        begin.kind = action == ACTION_SEND ? STEP_DISPATCH : STEP_LOOKUP_BEGIN;
+    }
+    take(walk, &begin);
+    walk->lookup_on_wire = begin.kind == STEP_LOOKUP_BEGIN;
+}
+
+static void live(uint64_t seed, unsigned *seen)
 {
     struct walk walk;
     begin_life(&walk, seed);
+    walk.seen = seen;
     for (int i = 0; i < 60; i++) {
         bool idle = walk.op.state != STATE_DISPATCHED && !walk.lookup_on_wire;
         walk.now += (int64_t)draw(&walk, 20000);
@@ -133,25 +296,23 @@ static void live(uint64_t seed)
         enum step_action action = take(&walk, &in);
         walk.lookup_on_wire = false;
         if (action == ACTION_EXPIRE)
-            return;
-        if (action == ACTION_NONE)
-            continue;
-        struct step_input begin = {
-            .now_ms = walk.now, .owner = "gw_1", .lease_ms = 40000, .attempt = walk.op.tries + 1, .kind = STEP_HOLD};
-        begin.hold_reason = draw(&walk, 2) ? REASON_QUEUED : REASON_CIRCUIT_OPEN;
-        begin.hold_until_ms = walk.now + 1000;
-        if (draw(&walk, 5))
-            begin.kind = action == ACTION_SEND ? STEP_DISPATCH : STEP_LOOKUP_BEGIN;
-        take(&walk, &begin);
-        walk.lookup_on_wire = begin.kind == STEP_LOOKUP_BEGIN;
+            break;
+        if (action != ACTION_NONE)
+            answer_action(&walk, action);
     }
+    arena_release(&walk.arena);
 }
 
 static void test_random_lives(void **state)
 {
     (void)state;
+    unsigned seen[STEP_TOLD + 1] = {0};
     for (uint64_t seed = 1; seed <= 20000; seed++)
-        live(seed * 7919);
+        live(seed * 7919, seen);
+    for (int kind = 0; kind < STEP_RUN_STEPS; kind++) { /* parents of steps have lives of their own */
+        if (seen[kind] == 0)
+            fail_msg("step kind %d never changed anything", kind);
+    }
 }
 
 static void test_table(void **state)
