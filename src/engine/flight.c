@@ -150,17 +150,19 @@ static void log_incidents(const struct ledger_transition *change)
 
 static void tell_incidents(struct engine *engine, const struct operation *op, const struct ledger_transition *change)
 {
-    const struct ledger_undone *undone = change->undone;
+    const struct ledger_undone *others[] = {change->undone, change->parent};
     log_incidents(change);
     if (change->incident_count > 0)
         tell_listener(engine, &(struct engine_change){
                                   .op = op, .incidents = change->incidents, .incident_count = change->incident_count});
-    if (!undone || !undone->incident)
-        return;
-    struct incident raised = {.tenant = undone->op->tenant, .operation = undone->op->id};
-    memcpy(raised.id, change->incident_id, sizeof raised.id);
-    raised.kind = INCIDENT_COMPENSATION_FAILED;
-    tell_listener(engine, &(struct engine_change){.op = undone->op, .incidents = &raised, .incident_count = 1});
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (!others[i] || !others[i]->incident)
+            continue;
+        struct incident raised = {.tenant = others[i]->op->tenant, .operation = others[i]->op->id};
+        memcpy(raised.id, change->incident_id, sizeof raised.id);
+        raised.kind = INCIDENT_COMPENSATION_FAILED;
+        tell_listener(engine, &(struct engine_change){.op = others[i]->op, .incidents = &raised, .incident_count = 1});
+    }
 }
 
 static void log_attempt(const struct flight *flight, const struct attempt *attempt)
