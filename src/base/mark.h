@@ -17,6 +17,10 @@
     /* multi-step: the next step is worked out; its admission is not submitted */ X(step_admitting)                    \
     /* forwarding: the try is written down; nothing was posted */ X(forward_written)                                   \
     /* forwarding: the endpoint has answered; nothing is written */ X(forward_answered)                                \
+    /* SQL: the record's key is inserted or was there; … */ X(sql_claimed)                                             \
+    /* … all of the tool's statements were answered; … */ X(sql_executed)                                              \
+    /* … COMMIT is all that is missing; … */ X(sql_recorded)                                                           \
+    /* … its answer is here */ X(sql_committed)                                                                        \
     /* notifications: about to be posted; … */ X(before_notify)                                                        \
     /* … taken by the receiver, and nobody here knows */ X(notified)
 

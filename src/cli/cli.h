@@ -40,6 +40,7 @@ int cli_retry(int argc, char **argv);
 int cli_serve(int argc, char **argv);
 int cli_simulate(int argc, char **argv);
 int cli_show(int argc, char **argv);
+int cli_sql(int argc, char **argv);
 int cli_token(int argc, char **argv);
 int cli_trace(int argc, char **argv);
 int cli_version(int argc, char **argv);

@@ -3,6 +3,7 @@
 #include "adapter/command.h"
 #include "adapter/http.h"
 #include "adapter/mail.h"
+#include "adapter/sql.h"
 #include "adapter/mcp.h"
 #include "adapter/route.h"
 #include "base/mem.h"
@@ -40,7 +41,7 @@ struct eval_world {
     uv_loop_t loop; /* the adapters'; they build requests and never send one */
     struct adapter *http;
     struct mcp_hub *hub; /* without servers */
-    struct adapter *command, *mail;
+    struct adapter *command, *mail, *sql;
     struct adapter_route route;
     /* of one group */
     int64_t now_ms;
@@ -575,6 +576,8 @@ static void close_adapters(struct eval_world *world)
         command_adapter_close(world->command, NULL, NULL);
     if (world->mail)
         mail_adapter_close(world->mail, NULL, NULL);
+    if (world->sql)
+        sql_adapter_close(world->sql, NULL, NULL);
     uv_run(&world->loop, UV_RUN_DEFAULT);
     uv_loop_close(&world->loop);
 }
@@ -592,6 +595,8 @@ static enum err_code open_adapters(struct eval_world *world, struct err *err)
         code = mcp_hub_new(&options, &world->hub, err);
     if (!code)
         code = mail_adapter_new(&world->loop, &world->mail, err);
+    if (!code)
+        code = sql_adapter_new(&world->loop, &world->sql, err);
     if (code)
         return code;
     adapter_route_init(&world->route);
@@ -599,6 +604,7 @@ static enum err_code open_adapters(struct eval_world *world, struct err *err)
     world->route.kinds[PROVIDER_HTTP] = world->http;
     world->route.kinds[PROVIDER_COMMAND] = world->command;
     world->route.kinds[PROVIDER_MAIL] = world->mail;
+    world->route.kinds[PROVIDER_SQL] = world->sql;
     world->route.kinds[PROVIDER_MCP] = mcp_hub_adapter(world->hub);
     return ERR_NONE;
 }

@@ -54,6 +54,7 @@ enum provider_kind {
     PROVIDER_COMMAND,
     PROVIDER_APPLICATION,
     PROVIDER_MAIL,
+    PROVIDER_SQL,
     PROVIDER_STEPS, /* of multi-step tools: nothing is ever sent */
     PROVIDER_KIND_COUNT
 };

@@ -28,6 +28,7 @@ void loaded_tool_release(struct loaded_tool *tool)
     mcp_tool_free(tool->mcp);
     command_tool_free(tool->command);
     mail_tool_free(tool->mail);
+    sql_tool_free(tool->sql);
     jq_program_free(tool->approval_when);
     config_claims_release(tool);
     config_playbooks_release(tool);
@@ -50,11 +51,13 @@ void loaded_free(struct loaded *loaded)
         mcp_provider_free(loaded->providers[i].mcp);
         command_provider_free(loaded->providers[i].command);
         mail_provider_free(loaded->providers[i].mail);
+        sql_provider_free(loaded->providers[i].sql);
     }
     http_provider_free(loaded->assumed_http);
     mcp_provider_free(loaded->assumed_mcp);
     command_provider_free(loaded->assumed_command);
     mail_provider_free(loaded->assumed_mail);
+    sql_provider_free(loaded->assumed_sql);
     arena_release(&loaded->arena);
     free(loaded);
 }

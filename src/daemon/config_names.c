@@ -297,6 +297,16 @@ static void check_steps(const struct checker *checker, const struct json *sectio
     }
 }
 
+static void check_sql(const struct checker *checker, const struct json *sql, const char *pointer)
+{
+    struct arena *arena = &checker->loader->loaded->arena;
+    const struct json *list = sql && sql->type == JSON_OBJECT ? json_get(sql, "statements") : NULL;
+    for (uint32_t i = 0; list && list->type == JSON_ARRAY && i < list->count; i++)
+        if (list->items[i].type == JSON_OBJECT)
+            check_templates(checker, json_get(&list->items[i], "parameters"),
+                            arena_printf(arena, "%s/statements/%u/parameters", pointer, i), 0);
+}
+
 void config_names_check(const struct loader *loader, const struct json *section, const char *pointer,
                         const struct tool *tool)
 {
@@ -322,6 +332,7 @@ void config_names_check(const struct loader *loader, const struct json *section,
     check_claims(&checker, section, pointer);
     check_playbooks(&checker, section, pointer);
     check_steps(&checker, section, pointer);
+    check_sql(&checker, json_get(section, "sql"), options_pointer(arena, pointer, STR("sql")));
     const char *volatile_pointer = options_pointer(arena, pointer, STR("volatile"));
     for (size_t i = 0; i < tool->volatile_count; i++)
         check_path(&checker, str_of(tool->volatile_pointers[i]), arena_printf(arena, "%s/%zu", volatile_pointer, i),

@@ -28,6 +28,7 @@ const struct option_kind_names config_kinds[OPTION_KIND_COUNT] = {
     {OPTION_MAIL, "mail", "a mail server", "mail servers"},
     {OPTION_GUARDED, "guard mode", "a tool of guard mode", "tools of guard mode"},
     {OPTION_STEPS, "multi-step", "a multi-step tool", "multi-step tools"},
+    {OPTION_SQL, "SQL", "a database", "databases"},
 };
 
 /* ---- server, ledger ---- */
@@ -357,6 +358,8 @@ static const struct option provider_options[] = {
      .text = "Makes the provider a mail server."},
     {"imap", OPTION_SECTION, OPTION_MAIL, .section = &config_imap_section, .computed = "no look-ups",
      .text = "Where look-ups search."},
+    {"sql", OPTION_SECTION, OPTION_SQL, .required = true, .section = &config_sql_section,
+     .text = "Makes the provider a PostgreSQL database."},
     {"base_url", OPTION_TEXT, OPTION_HTTP, .required = true,
      .text = "`http://` or `https://`, host, optional port and path. `${env:NAME}` and `${env:NAME:-default}` are "
              "expanded."},
@@ -377,6 +380,12 @@ static const struct option provider_options[] = {
      .text = "Resolve, connect, TLS, greeting and login; some servers let strangers wait."},
     {"connections", OPTION_INTEGER, OPTION_MAIL, .fallback = "10", .min = 1, .max = 4096,
      .text = "Messages on the wire at once, each on a connection of its own."},
+    {"timeout", OPTION_DURATION, OPTION_SQL, .fallback = "10s", .min = 1, .max = HOUR,
+     .text = "Of a whole attempt, from connecting to the answer to COMMIT."},
+    {"connect_timeout", OPTION_DURATION, OPTION_SQL, .fallback = "5s", .min = 1, .max = HOUR,
+     .text = "Per host, in whole seconds, 2 s at least. What the `url` says wins."},
+    {"connections", OPTION_INTEGER, OPTION_SQL, .fallback = "8", .min = 1, .max = 1024,
+     .text = "Transactions at once, each on a connection of its own; a minute after the last they are closed."},
     {"connections", OPTION_INTEGER, OPTION_COMMAND, .fallback = "16", .min = 1, .max = 4096,
      .text = "Commands that run at once."},
     {"queue", OPTION_INTEGER, .fallback = "4096", .min = 1, .max = 1000000,
@@ -390,6 +399,8 @@ static const struct option provider_options[] = {
      .text = "A larger message is unreadable: outcome unknown."},
     {"answer_bytes_max", OPTION_SIZE, OPTION_COMMAND, .fallback = "1MB", .min = KB, .max = 64 * MB,
      .text = "Of a command's standard output, where `run.output_bytes_max` says nothing else."},
+    {"answer_bytes_max", OPTION_SIZE, OPTION_SQL, .fallback = "1MB", .min = KB, .max = 64 * MB,
+     .text = "Of a statement's rows; with more all is rolled back and the call is refused."},
     {"key", OPTION_SECTION, OPTION_COMMAND, .section = &config_command_key_section,
      .text = "What the key in `ONCED_IDEMPOTENCY_KEY` is good for."},
     {"key", OPTION_SECTION, OPTION_HTTP, .section = &provider_key,
@@ -596,7 +607,7 @@ static const struct option tool_options[] = {
      .text =
          "Class `external_idempotent` only: by the provider's idempotency key, by a version check such as If-Match, or "
          "because the request replaces or deletes."},
-    {"provider", OPTION_TEXT, OPTION_NETWORK | OPTION_COMMAND, .required = true, .imported = true,
+    {"provider", OPTION_TEXT, OPTION_NETWORK | OPTION_COMMAND | OPTION_SQL, .required = true, .imported = true,
      .text = "Name of an entry of `providers`."},
     {"annotations", OPTION_OBJECT, .computed = "the server's, or made from the class", .at = AT(tool, annotations_json),
      .text = "What MCP clients are told instead: `{readOnlyHint, destructiveHint, idempotentHint, openWorldHint}`."},
@@ -672,6 +683,8 @@ static const struct option tool_options[] = {
      .text = "The command that is the effect."},
     {"mail", OPTION_SECTION, OPTION_MAIL, .required = true, .section = &config_tool_mail_section,
      .text = "The message that is the effect."},
+    {"sql", OPTION_SECTION, OPTION_SQL, .required = true, .section = &config_tool_sql_section,
+     .text = "The transaction that is the effect."},
     {"response", OPTION_SECTION, OPTION_HTTP, .section = &tool_response, .text = "How an answer is read."},
     {"verify", OPTION_EQUALITIES, OPTION_HTTP | OPTION_MCP | OPTION_COMMAND, .computed = "none",
      .text = "JSON Pointers into the answer → templates that must be equal, else the provider answered with a wrong "
@@ -710,7 +723,7 @@ static const struct option tool_options[] = {
      .at = AT(tool, reconcile.watch_ms), .count_at = AT(tool, reconcile.watch_count),
      .text = "After closing on \"absent\": look again, in case it lands late. `[]` = never."},
     {"retry", OPTION_SECTION, .section = &tool_retry, .at = AT(tool, retry), .text = "When attempts are repeated."},
-    {"timeout", OPTION_DURATION, OPTION_NETWORK, .computed = "the provider's", .min = 1, .max = HOUR,
+    {"timeout", OPTION_DURATION, OPTION_NETWORK | OPTION_SQL, .computed = "the provider's", .min = 1, .max = HOUR,
      .text = "Of a whole attempt."},
     {"wait", OPTION_DURATION, .fallback = "20s", .max = 10 * MINUTE, .at = AT(tool, wait_ms),
      .text = "Inline callers wait this long for the end, then get 202."},

@@ -58,11 +58,11 @@ enum option_kind {
     OPTION_MAIL = 8,
     OPTION_GUARDED = 16, /* tools whose effect the application performs itself */
     OPTION_STEPS = 32,   /* tools whose effect is that of other tools, one after the other */
+    OPTION_SQL = 64,
 };
-#define OPTION_KIND_COUNT 6
-#define OPTION_PERFORMED                                                                                               \
-    (OPTION_HTTP | OPTION_MCP | OPTION_COMMAND | OPTION_MAIL | OPTION_GUARDED) /* all but steps                        \
-                                                                                */
+#define OPTION_KIND_COUNT 7
+/* All but steps. */
+#define OPTION_PERFORMED (OPTION_HTTP | OPTION_MCP | OPTION_COMMAND | OPTION_MAIL | OPTION_GUARDED | OPTION_SQL)
 
 struct option_kind_names {
     enum option_kind kind;
@@ -116,6 +116,8 @@ extern const struct option_section config_playbook_section;
 extern const struct option_section config_step_section;
 /* config_mail.c */
 extern const struct option_section config_smtp_section, config_imap_section, config_tool_mail_section;
+/* config_sql.c */
+extern const struct option_section config_sql_section, config_tool_sql_section;
 /* config_command.c */
 extern const struct option_section config_command_section, config_command_key_section, config_run_section,
     config_command_lookup_section, config_guard_mode_section;

@@ -7,6 +7,7 @@
 #include "adapter/jq.h"
 #include "adapter/mail.h"
 #include "adapter/mcp.h"
+#include "adapter/sql.h"
 #include "base/problem.h"
 #include "core/claims.h"
 #include "core/registry.h"
@@ -19,6 +20,7 @@ struct loaded_provider {
     struct mcp_provider *mcp;
     struct command_provider *command;
     struct mail_provider *mail;
+    struct sql_provider *sql;
 };
 
 struct loaded_tool {
@@ -28,6 +30,7 @@ struct loaded_tool {
     struct mcp_tool *mcp;
     struct command_tool *command;
     struct mail_tool *mail;
+    struct sql_tool *sql;
     struct config_claims *claims;       /* in the arena; what it holds is released with the tool */
     struct config_playbooks *playbooks; /* the same */
     struct config_steps *steps;         /* the same; NULL: no multi-step tool */
@@ -47,6 +50,7 @@ struct loaded {
     struct mcp_provider *assumed_mcp;
     struct command_provider *assumed_command;
     struct mail_provider *assumed_mail;
+    struct sql_provider *assumed_sql;
     struct budget *budgets;
     size_t budget_count;
     struct registry_access *access;
@@ -112,6 +116,10 @@ enum option_kind config_provider_kind(const struct json *section);
 /* A tool of a mail server; provider may be NULL or broken. */
 void config_mail_compile(const struct loader *loader, const struct json *section, const char *pointer,
                          const struct loaded_provider *provider, struct loaded_tool *out);
+
+/* A tool of a database; the same. */
+void config_sql_compile(const struct loader *loader, const struct json *section, const char *pointer,
+                        const struct loaded_provider *provider, struct loaded_tool *out);
 
 /* Policy: contradictions are errors, dangers are warnings (design 13). Called when the tool's parts are compiled;
  * leaves out of the default strategies what the tool cannot do. */

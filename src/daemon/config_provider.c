@@ -88,6 +88,8 @@ enum option_kind config_provider_kind(const struct json *section)
         return OPTION_MCP;
     if (json_get(section, "smtp"))
         return OPTION_MAIL;
+    if (json_get(section, "sql"))
+        return OPTION_SQL;
     return json_get(section, "command") ? OPTION_COMMAND : OPTION_HTTP;
 }
 
@@ -105,6 +107,7 @@ static const struct json *settle_section(const struct loader *loader, const stru
     config_settle_command(loader, (struct json *)json_get(copy, "command"));
     config_settle_members(loader, copy, "smtp");
     config_settle_members(loader, copy, "imap");
+    config_settle_members(loader, copy, "sql");
     struct json *tls = (struct json *)json_get(copy, "tls");
     const struct json *ca = tls ? json_get(tls, "ca") : NULL;
     if (ca && ca->type == JSON_STRING)
@@ -154,6 +157,10 @@ void config_provider_read(const struct loader *loader, struct str name, const st
         out->mail = mail_provider_new(settle_section(loader, section), pointer, &out->core, problems);
         out->core.kind = PROVIDER_MAIL;
         out->core.adapter_provider = out->mail;
+    } else if (section->type == JSON_OBJECT && kind == OPTION_SQL) {
+        out->sql = sql_provider_new(settle_section(loader, section), pointer, &out->core, problems);
+        out->core.kind = PROVIDER_SQL;
+        out->core.adapter_provider = out->sql;
     } else if (section->type == JSON_OBJECT) {
         out->http = http_provider_new(settle_section(loader, section), pointer, &out->core, problems);
         out->core.adapter_provider = out->http;

@@ -163,6 +163,7 @@ static enum option_kind tool_kind(const struct loaded_provider *provider, const 
         case PROVIDER_MCP: return OPTION_MCP;
         case PROVIDER_COMMAND: return OPTION_COMMAND;
         case PROVIDER_MAIL: return OPTION_MAIL;
+        case PROVIDER_SQL: return OPTION_SQL;
         case PROVIDER_HTTP:
         case PROVIDER_APPLICATION: /* is no provider of the file's */
         case PROVIDER_STEPS:
@@ -176,6 +177,8 @@ static enum option_kind tool_kind(const struct loaded_provider *provider, const 
         return OPTION_MCP;
     if (json_get(section, "mail"))
         return OPTION_MAIL;
+    if (json_get(section, "sql"))
+        return OPTION_SQL;
     return json_get(section, "run") ? OPTION_COMMAND : OPTION_HTTP;
 }
 
@@ -274,6 +277,8 @@ void config_tool_read(const struct loader *loader, struct str name, const struct
         compile_command(loader, section, pointer, provider, out);
     else if (kind == OPTION_MAIL && json_get(section, "mail"))
         config_mail_compile(loader, section, pointer, provider, out);
+    else if (kind == OPTION_SQL && json_get(section, "sql"))
+        config_sql_compile(loader, section, pointer, provider, out);
     else if (json_get(section, "request"))
         compile_http(loader, section, pointer, provider, out);
     config_drop_repeated(problems, start, from);

@@ -3,6 +3,7 @@
 #include "adapter/command.h"
 #include "adapter/http.h"
 #include "adapter/mail.h"
+#include "adapter/sql.h"
 #include "adapter/webhook.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -251,15 +252,26 @@ static void close_mail(void *user)
         close_http(daemon);
 }
 
+static void close_sql(void *user)
+{
+    struct daemon *daemon = user;
+    struct adapter *sql = daemon->sql;
+    daemon->sql = NULL;
+    if (sql)
+        sql_adapter_close(sql, close_mail, daemon);
+    else
+        close_mail(daemon);
+}
+
 static void close_command(void *user)
 {
     struct daemon *daemon = user;
     struct adapter *command = daemon->command;
     daemon->command = NULL;
     if (command)
-        command_adapter_close(command, close_mail, daemon);
+        command_adapter_close(command, close_sql, daemon);
     else
-        close_mail(daemon);
+        close_sql(daemon);
 }
 
 static void close_hub(void *user)
@@ -457,6 +469,8 @@ static enum err_code open_adapters(struct daemon *daemon, struct err *err)
     if (!code)
         code = mail_adapter_new(&daemon->loop, &daemon->mail, err);
     if (!code)
+        code = sql_adapter_new(&daemon->loop, &daemon->sql, err);
+    if (!code)
         code = webhooks_new(&daemon->loop, &daemon->webhooks, err);
     if (code)
         return code;
@@ -466,6 +480,7 @@ static enum err_code open_adapters(struct daemon *daemon, struct err *err)
     daemon->route.kinds[PROVIDER_MCP] = mcp_hub_adapter(daemon->hub);
     daemon->route.kinds[PROVIDER_COMMAND] = daemon->command;
     daemon->route.kinds[PROVIDER_MAIL] = daemon->mail;
+    daemon->route.kinds[PROVIDER_SQL] = daemon->sql;
     return ERR_NONE;
 }
 

@@ -25,7 +25,7 @@ struct daemon {
     uv_timer_t tick, drain, settle;
     uv_signal_t terminate, interrupt, reload;
     struct ledger *ledger;
-    struct adapter *http, *command, *mail;
+    struct adapter *http, *command, *mail, *sql;
     struct mcp_hub *hub;
     struct adapter_route route; /* to all of them */
     struct webhooks *webhooks;  /* for what the engine forwards */
