@@ -45,7 +45,8 @@ enum step_kind {
     STEP_UNDO_STEP,    /* `compensation` is admitted with this transition: it is to undo the step */
     STEP_NOT_UNDONE,   /* its playbook can not be run, as `note` says */
     STEP_FINISH_STEPS, /* all are done: the result is in `finding` */
-    STEP_TOLD          /* `told`, a step's operation, has moved; called by the ledger, in that transaction */
+    STEP_TOLD          /* `told`, a step's operation, has moved; called by the ledger, in that transaction. `note`: what
+                        * people are to do when its undoing has failed; may be NULL */
 };
 
 /* What an attempt told. Texts are borrowed and end up in the operation. */

@@ -304,6 +304,8 @@ void step_told(struct ctx *c)
     struct steps_entry *entry = &progress.entries[at];
     if (!steps_take(c->in->arena, entry, told))
         return;
+    if (entry->status == STEPS_STUCK && c->in->note)
+        entry->note = arena_printf(c->in->arena, "%s; %s", entry->note, c->in->note);
     save(c, &progress);
     if (!under_way(op, &progress)) {
         told_late(c, entry);

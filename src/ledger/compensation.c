@@ -45,7 +45,7 @@ bool compensation_settles(const struct ledger_transition *change, const struct o
     return settle(&in, original, change->incident_id, out);
 }
 
-bool parent_told(const struct operation *step, const char *incident_id, const struct operation *parent,
+bool parent_told(const struct ledger_transition *change, const struct operation *step, const struct operation *parent,
                  struct arena *arena, struct settlement *out)
 {
     const struct step_input in = {
@@ -53,8 +53,9 @@ bool parent_told(const struct operation *step, const char *incident_id, const st
         .now_ms = step->updated_ms,
         .arena = arena,
         .told = step,
+        .note = change->op->compensates ? change->op->escalation : NULL,
     };
-    return settle(&in, parent, incident_id, out);
+    return settle(&in, parent, change->incident_id, out);
 }
 
 const struct ledger_undone *settlement_tell(const struct settlement *settlement, struct arena *arena)

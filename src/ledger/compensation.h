@@ -17,9 +17,9 @@ struct settlement {
 /* original as stored. False: nothing changes. Texts are those of change and original, or in arena. */
 bool compensation_settles(const struct ledger_transition *change, const struct operation *original, struct arena *arena,
                           struct settlement *out);
-/* The same for the parent, as stored, of a step that has moved (steps_tell). incident_id: an id for the incident that
- * it may raise. */
-bool parent_told(const struct operation *step, const char *incident_id, const struct operation *parent,
+/* The same for the parent, as stored, of a step that has moved: by change itself, or because change is the end of what
+ * undoes it. */
+bool parent_told(const struct ledger_transition *change, const struct operation *step, const struct operation *parent,
                  struct arena *arena, struct settlement *out);
 /* Tells the command's caller of it, to be kept as change->undone or change->parent. */
 const struct ledger_undone *settlement_tell(const struct settlement *settlement, struct arena *arena);

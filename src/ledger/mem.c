@@ -414,7 +414,7 @@ static enum err_code tell_parent(struct mem_ledger *ledger, struct ledger_reques
     if (!parent)
         return ERR_NONE;
     struct operation *copy = operation_copy(request->arena, parent->op);
-    if (!parent_told(step, change->incident_id, copy, request->arena, &settlement))
+    if (!parent_told(change, step, copy, request->arena, &settlement))
         return ERR_NONE;
     enum err_code code = apply(ledger, request, &settlement.change, parent);
     settlement_wakes(&settlement, change);

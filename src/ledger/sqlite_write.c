@@ -523,7 +523,7 @@ static enum err_code tell_parent(struct store *store, struct ledger_request *req
     struct settlement settlement;
     enum state from;
     if (read_other(store, step->parent, &parent, err) || !parent ||
-        !parent_told(step, change->incident_id, parent, &store->scratch, &settlement))
+        !parent_told(change, step, parent, &store->scratch, &settlement))
         return err->code;
     if (write_change(store, &settlement.change, &from, err))
         return err->code;
