@@ -179,6 +179,7 @@ static struct fake_object *create(struct fake_request *request)
     };
     struct fake_object *object = fake_store_create(&fake->store, &made);
     log_effect(request, object);
+    fake_webhooks_created(request, object);
     return object;
 }
 
@@ -508,7 +509,8 @@ static void on_slow_commit(struct fake_timer *timer)
 {
     struct fake_request *request = timer->user;
     commit_and_answer(request);
-    fake_request_ready(request);
+    if (!fake_webhooks_hold(request))
+        fake_request_ready(request);
 }
 
 /* The answer, if any, went out long ago. */

@@ -104,8 +104,8 @@ static void write_requests(struct json_out *out, struct fake_request *request)
 
 static void write_index(struct json_out *out, struct fake_request *request)
 {
-    static const char *const paths[] = {"/_fake/effects", "/_fake/requests", "/_fake/stats",
-                                        "/_fake/config",  "/_fake/script",   "/_fake/reset"};
+    static const char *const paths[] = {"/_fake/effects", "/_fake/requests", "/_fake/stats", "/_fake/config",
+                                        "/_fake/script",  "/_fake/webhooks", "/_fake/reset"};
     json_out_object(out);
     json_out_member_int(out, "pid", getpid());
     json_out_name(out, "paths");
@@ -137,6 +137,8 @@ static void get(struct fake_request *request)
         write_stats(&out, request->fake);
     else if (str_is(request->path, "/_fake/config"))
         fake_config_write(&out, &request->fake->config);
+    else if (str_is(request->path, "/_fake/webhooks"))
+        fake_webhooks_write(&out, &request->fake->webhooks);
     else
         fake_answer_error(request, 404, "not_found", "no such path; GET /_fake lists them");
 }
@@ -158,6 +160,8 @@ static void post(struct fake_request *request)
         fake_config_apply(&fake->config, body, &err);
     } else if (str_is(request->path, "/_fake/script")) {
         fake_script_add(&fake->script, body, &err);
+    } else if (str_is(request->path, "/_fake/webhooks")) {
+        fake_webhooks_apply(&fake->webhooks, body, &err);
     } else {
         fake_answer_error(request, 404, "not_found", "no such path; GET /_fake lists them");
         return;

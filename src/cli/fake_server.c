@@ -70,6 +70,7 @@ void fake_request_done(struct fake_request *request)
     if (request->connection || request->commit_timer.place)
         return;
     fake_timer_stop(&fake->timers, &request->hold_timer);
+    fake_webhooks_forget(request);
     *(request->newer ? &request->newer->older : &fake->newest) = request->older;
     if (request->older)
         request->older->newer = request->newer;
@@ -149,6 +150,7 @@ void fake_request_ready(struct fake_request *request)
 {
     request->phase = PHASE_READY;
     fake_timer_stop(&request->fake->timers, &request->hold_timer);
+    fake_webhooks_forget(request);
     if (!request->connection) {
         fake_request_done(request);
         return;
@@ -341,9 +343,10 @@ static void start(struct fake_request *request, const char *method, const char *
         fake_api_start(request);
     if (request->delivery == DELIVER_NEVER)
         request->hold_ms = -1;
-    if (request->hold_ms || request->phase == PHASE_HELD)
+    bool waits = fake_webhooks_hold(request); /* then the hold begins when the webhook is over */
+    if (request->hold_ms || request->phase == PHASE_HELD || waits)
         request->phase = PHASE_HELD;
-    if (request->hold_ms > 0)
+    if (request->hold_ms > 0 && !waits)
         fake_timer_start(&fake->timers, &request->hold_timer, fake->now_ms + request->hold_ms);
 }
 
@@ -434,6 +437,7 @@ void fake_server_reset(struct fake *fake)
     fake_log_reset(&fake->log);
     fake_counts_release(&fake->lookups);
     fake_script_release(&fake->script);
+    fake_webhooks_reset(fake);
     memset(fake->fault_used, 0, sizeof fake->fault_used);
     fake->config = fake->options.config;
 }
@@ -504,6 +508,7 @@ enum err_code fake_server_new(const struct fake_options *options, struct fake **
     fake_log_init(&fake->log, options->requests_max);
     fake_script_init(&fake->script);
     fake_timers_init(&fake->timers);
+    fake_webhooks_init(&fake->webhooks);
     code = start_library(fake, listen_fd, err);
     if (code) {
         if (!fake->daemon)
@@ -535,6 +540,7 @@ void fake_server_free(struct fake *fake)
     fake_log_release(&fake->log);
     fake_counts_release(&fake->lookups);
     fake_script_release(&fake->script);
+    fake_webhooks_release(fake);
     fake_timers_release(&fake->timers);
     if (fake->epoll_fd >= 0)
         close(fake->epoll_fd);
@@ -548,6 +554,7 @@ void fake_server_round(struct fake *fake, int wait_ms)
     int wait = fake_timers_wait(&fake->timers, fake_clock_ms(), wait_ms);
     if (MHD_get_timeout(fake->daemon, &library_ms) == MHD_YES && library_ms < (MHD_UNSIGNED_LONG_LONG)wait)
         wait = (int)library_ms;
+    wait = fake_webhooks_wait(fake, wait);
     int count = epoll_wait(fake->epoll_fd, events, 64, wait);
     fake->now_ms = fake_clock_ms();
     for (int i = 0; i < count; i++) {
@@ -555,5 +562,6 @@ void fake_server_round(struct fake *fake, int wait_ms)
             client_left(events[i].data.ptr);
     }
     fake_timers_run(&fake->timers, fake->now_ms);
+    fake_webhooks_run(fake);
     MHD_run(fake->daemon);
 }

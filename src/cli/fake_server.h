@@ -17,6 +17,7 @@
 #include "cli/fake_script.h"
 #include "cli/fake_store.h"
 #include "cli/fake_timer.h"
+#include "cli/fake_webhook.h"
 
 #include <microhttpd.h>
 
@@ -95,6 +96,7 @@ struct fake {
     struct fake_log log;
     struct fake_script script;
     struct fake_timers timers;
+    struct fake_webhooks webhooks;
     struct MHD_Daemon *daemon;
     int epoll_fd;
     unsigned port;

@@ -2,7 +2,11 @@
 
 Run with ONCED_FAKE_PROVIDER=path/to/fake-provider, or ONCED=path/to/onced (then `onced fake-provider` is tested)."""
 
+import base64
+import hashlib
+import hmac
 import http.client
+import http.server
 import json
 import os
 import shlex
@@ -689,3 +693,148 @@ def test_wrong_options():
     for options in (["--port", "x"], ["--faults", "nope=0.1"], ["--faults", "slow=2"], ["--set", "keys=never"], ["extra"]):
         done = subprocess.run([*command(), *options], capture_output=True, text=True, timeout=5)
         assert done.returncode == 2 and done.stderr
+
+
+# ---- webhooks ----
+
+
+class Endpoint:
+    """Keeps what comes: (headers, bytes, time); answers the statuses, then 200."""
+
+    def __init__(self):
+        endpoint = self
+        self.got, self.statuses, self.delay = [], [], 0
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):  # noqa: N802 - http.server's name
+                raw = self.rfile.read(int(self.headers["Content-Length"]))
+                time.sleep(endpoint.delay)
+                endpoint.got.append((dict(self.headers), raw, time.monotonic()))
+                self.send_response(endpoint.statuses.pop(0) if endpoint.statuses else 200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/hook"
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def events(self):
+        return [json.loads(raw) for _, raw, _ in self.got]
+
+    def types(self):
+        return [each["type"] for each in self.events()]
+
+
+@pytest.fixture
+def endpoint():
+    endpoint = Endpoint()
+    yield endpoint
+    endpoint.server.shutdown()
+    endpoint.server.server_close()
+
+
+def tell(provider, endpoint, **settings):
+    status, _, body = provider.call("POST", "/_fake/webhooks", {"url": endpoint.url, "secret": "whsec_" + "A" * 32, **settings})
+    assert status == 200, body
+
+
+@pytest.mark.parametrize("scheme", ["stripe", "github", "standard_webhooks"])
+def test_webhooks_are_signed(provider, endpoint, scheme):
+    tell(provider, endpoint, scheme=scheme)
+    status, _, made = provider.write(payment_id="p1", amount_cents=4900, reference="r1")
+    assert status == 201
+    wait_until(lambda: endpoint.got)
+    headers, raw, _ = endpoint.got[0]
+    event = json.loads(raw)
+    assert (event["type"], event["data"]["object"]) == ("refunds.succeeded", made) and abs(event["created"] - time.time()) < 5
+    secret = b"whsec_" + b"A" * 32
+    if scheme == "stripe":
+        at, signature = headers["Stripe-Signature"].split(",")
+        assert signature == "v1=" + hmac.new(secret, at[2:].encode() + b"." + raw, hashlib.sha256).hexdigest()
+    elif scheme == "github":
+        assert headers["X-Hub-Signature-256"] == "sha256=" + hmac.new(secret, raw, hashlib.sha256).hexdigest()
+        assert headers["X-GitHub-Event"] == "refunds.succeeded"
+    else:
+        signed = f"{event['id']}.{headers['webhook-timestamp']}.".encode() + raw
+        made = base64.b64encode(hmac.new(base64.b64decode("A" * 32), signed, hashlib.sha256).digest()).decode()
+        assert (headers["webhook-id"], headers["webhook-signature"]) == (event["id"], "v1," + made)
+    told = provider.call("GET", "/_fake/webhooks")[2]
+    assert told["events"][0]["taken"] == 1 and "secret" not in told
+
+
+def test_when_webhooks_come(provider, endpoint):
+    endpoint.delay = 0.2
+    tell(provider, endpoint, scheme="github", when="before_answer")
+    provider.write(payment_id="p1")
+    assert len(endpoint.got) == 1, "the answer waited for it"
+    tell(provider, endpoint, when="after_commit")
+    provider.write(payment_id="p2")
+    assert len(endpoint.got) == 1
+    wait_until(lambda: len(endpoint.got) == 2)
+    endpoint.delay = 0
+    tell(provider, endpoint, when="late", delay_ms=300)
+    began = time.monotonic()
+    provider.write(payment_id="p3")
+    wait_until(lambda: len(endpoint.got) == 3)
+    assert endpoint.got[2][2] - began >= 0.3
+    tell(provider, endpoint, when="never")
+    provider.write(payment_id="p4")
+    provider.write("refused", payment_id="p5")
+    tell(provider, endpoint, when="after_commit")
+    provider.write("refused", payment_id="p6")  # no effect, nothing to tell
+    time.sleep(0.2)
+    assert len(endpoint.got) == 3
+
+
+def test_before_an_answer_that_is_lost(provider, endpoint):
+    tell(provider, endpoint, scheme="github", when="before_answer")
+    with pytest.raises((http.client.HTTPException, OSError)):
+        provider.write("close_after_commit", payment_id="p1")
+    assert len(endpoint.got) == 1
+    began = time.monotonic()
+    status, _, _ = provider.write("timeout_after_commit:300", payment_id="p2")
+    assert status == 201 and time.monotonic() - began >= 0.3 and len(endpoint.got) == 2
+    status, _, _ = provider.write("slow:100", payment_id="p3")
+    assert status == 201 and len(endpoint.got) == 3
+
+
+def test_webhooks_again_and_in_another_order(provider, endpoint):
+    endpoint.statuses += [500, 503]
+    tell(provider, endpoint, scheme="github", copies=3, every_ms=20, retry_ms=20)
+    provider.write(payment_id="p1")
+    wait_until(lambda: len(endpoint.got) == 5)  # two refusals, three copies
+    assert len({raw for _, raw, _ in endpoint.got}) == 1
+    tell(provider, endpoint, copies=1)
+    endpoint.got.clear()
+    provider.write("accepted:100", payment_id="p2")
+    wait_until(lambda: len(endpoint.got) == 2)
+    assert endpoint.types() == ["refunds.pending", "refunds.succeeded"]
+    tell(provider, endpoint, reversed=True)
+    endpoint.got.clear()
+    provider.write("accepted:1100:failed", payment_id="p3")
+    wait_until(lambda: len(endpoint.got) == 2)
+    assert endpoint.types() == ["refunds.failed", "refunds.pending"]
+    assert endpoint.events()[1]["created"] < endpoint.events()[0]["created"], "the times are theirs, not those of sending"
+
+
+def test_webhooks_that_nobody_takes(provider, endpoint):
+    endpoint.server.shutdown()
+    endpoint.server.server_close()
+    tell(provider, endpoint, scheme="github", when="before_answer", tries=3, retry_ms=10)
+    assert provider.write(payment_id="p1")[0] == 201
+    wait_until(lambda: provider.call("GET", "/_fake/webhooks")[2]["events"][0]["posts"] == 3)
+    provider.call("POST", "/_fake/reset")
+    told = provider.call("GET", "/_fake/webhooks")[2]
+    assert (told["events"], told["url"], told["tries"]) == ([], "", 100)
+
+
+@pytest.mark.parametrize("settings", [{"when": "soon"}, {"copies": 0}, {"scheme": "none"}, {"url": 7}, {"reversed": 1}, {"what": 1}, [],
+                                      {"url": "http://127.0.0.1:1/", "scheme": "standard_webhooks", "secret": "not base 64"},
+                                      {"url": "http://127.0.0.1:1/", "secret": ""}])
+def test_bad_settings_of_webhooks(provider, settings):
+    before = provider.call("GET", "/_fake/webhooks")[2]
+    assert provider.call("POST", "/_fake/webhooks", settings)[0] == 400
+    assert provider.call("GET", "/_fake/webhooks")[2] == before

@@ -352,6 +352,62 @@ def test_recorded_before_it_is_applied(world, provider):
     judge(onced, provider, operation, effects=1, dispatches=1)
 
 
+# ---- the provider itself tells ----
+
+
+@pytest.mark.parametrize("source", ["pay", "hub", "standard"])
+def test_a_lost_answer_is_settled_by_the_providers_word(world, provider, source):
+    """The full circle: call, commit, the answer is lost, the provider's own webhook (twice) settles it. No look-up, no second request."""
+    onced = listening(world)
+    provider.webhooks(onced, source, when="late", delay_ms=100, copies=2)
+    operation = doubtful(onced, provider)
+    done = onced.settled(operation)
+    assert (done.state, done["external_id"], done["result"]["payment_id"]) == ("completed_success", provider.told()[0]["object"], "p1"), done
+    again = onced.call("refund", REFUND, key="k")
+    assert (again["replayed"], again["external_id"]) == (True, done["external_id"])
+    wait_until(lambda: provider.told()[0]["taken"] == 2, what="both copies")
+    assert provider.lookups() == [] and onced.incidents(operation) == []
+    judge(onced, provider, operation, effects=1, dispatches=1)
+
+
+def test_told_before_our_answer(world, provider):
+    """The provider waits for our 2xx before it answers the request itself: neither waits for the other for ever."""
+    onced = listening(world)
+    provider.webhooks(onced, when="before_answer", copies=2)
+    answer = onced.call("refund", REFUND, key="k")
+    assert (answer.status, answer.state) == (201, "completed_success"), answer
+    wait_until(lambda: applied_once(onced), what="the event, applied once and counted twice")
+    assert onced.incidents(answer.id) == []
+    judge(onced, provider, answer.id, effects=1, dispatches=1)
+
+
+@pytest.mark.parametrize("end", ["succeeded", "failed"])
+def test_told_in_the_other_order(world, provider, end):
+    """Accepted; the outcome's event comes before the older one that says it is pending: the outcome stands."""
+    onced = listening(world, response={"external_id": "/id", "accepted": [202]})
+    provider.webhooks(onced, reversed=True)
+    fault_of_the_call(provider, "accepted:1100" + (":failed" if end == "failed" else ""))
+    operation = onced.call("refund", REFUND, key="k", wait_ms=0).id
+    done = onced.settled(operation)
+    assert done.state == ("completed_success" if end == "succeeded" else "failed_permanent"), done
+    wait_until(lambda: [each["type"] for each in inbox(onced, status="applied")] == ["refunds.pending", f"refunds.{end}"], what="both")
+    assert onced.operation(operation).state == done.state and onced.incidents(operation) == []
+    assert len(provider.writes()) == 1 and provider.lookups() == []
+
+
+def test_the_provider_tells_until_it_is_heard(world, provider):
+    """The daemon is dead when the webhook comes, and for some tries after it."""
+    onced = listening(world)
+    provider.webhooks(onced, when="late", delay_ms=100, retry_ms=100)
+    operation = doubtful(onced, provider)
+    onced.kill()
+    wait_until(lambda: provider.told()[0]["posts"] >= 3, what="tries in vain")
+    onced.start()
+    assert onced.settled(operation).state == "completed_success"
+    assert provider.told()[0]["taken"] == 1
+    judge(onced, provider, operation, effects=1, dispatches=1)
+
+
 # ---- people ----
 
 

@@ -1,6 +1,6 @@
 """The fault-injecting provider (docs/fake-provider.md) and what it says really happened."""
 
-from onced_e2e import binary
+from onced_e2e import binary, webhooks
 from onced_e2e.client import Client
 from onced_e2e.process import Process
 
@@ -35,6 +35,18 @@ class Provider:
     def config(self, **settings):
         answer = self.client.post("/_fake/config", settings)
         assert answer.status == 200, answer
+
+    def webhooks(self, onced, source="pay", **settings):
+        """From now on what it creates is told to onced's inbox (docs/fake-provider.md, Webhooks)."""
+        secret, scheme = {"pay": (webhooks.STRIPE_SECRET, "stripe"), "hub": (webhooks.GITHUB_SECRET, "github"),
+                          "standard": (webhooks.STANDARD_SECRET, "standard_webhooks")}[source]
+        url = f"http://127.0.0.1:{onced.port}/v1/inbox/{source}"
+        answer = self.client.post("/_fake/webhooks", {"url": url, "secret": secret, "scheme": scheme, **settings})
+        assert answer.status == 200, answer
+
+    def told(self):
+        """The events that it sent or is to send, with what became of them."""
+        return self.client.get("/_fake/webhooks").body["events"]
 
     def release(self):
         """Lets go of everything that is held, so that processes can stop; the counts are gone after it."""

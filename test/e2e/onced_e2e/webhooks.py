@@ -18,9 +18,10 @@ GITHUB_SECRET = "It's a Secret to Everybody"
 ENVIRONMENT = {"PAY_SECRET": STRIPE_SECRET, "OLD_SECRET": "whsec_before", "STANDARD_SECRET": STANDARD_SECRET, "HUB_SECRET": GITHUB_SECRET}
 FOLDER = binary.ROOT / "test/webhooks"
 
-OUTCOMES = [
-    {"when": '.type == "thing.succeeded"', "outcome": "success", "result": "/data/object"},
-    {"when": '.type == "thing.failed"', "outcome": "no_effect"},
+OUTCOMES = [  # "thing": events of tests; "refunds": those of the fake provider
+    {"when": '.type == "thing.succeeded" or .type == "refunds.succeeded"', "outcome": "success", "result": "/data/object"},
+    {"when": '.type == "thing.failed" or .type == "refunds.failed"', "outcome": "no_effect"},
+    {"when": '.type == "refunds.pending"', "outcome": "pending"},
     {"when": '.type == "thing.broken"', "outcome": "failed"},
     {"when": '.type == "thing.pending"', "outcome": "pending"},
 ]
