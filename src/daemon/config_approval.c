@@ -47,6 +47,11 @@ static void check(const struct loader *loader, const char *pointer, const struct
 {
     if (tool->class == CLASS_READ)
         problems_add(loader->problems, pointer, "is for tools that change something, not for class read");
+    if (tool->approval.mcp == APPROVAL_MCP_ELICIT && tool->approval.approvers == 1 &&
+        tool->class == CLASS_EXTERNAL_IRREVERSIBLE)
+        problems_warn(loader->problems, below(loader, pointer, "mcp"),
+                      "a form at the calling client is all that it takes, and a client may answer by itself: for what "
+                      "can not be undone name more approvers, or ask nobody by MCP");
 }
 
 void config_approval_read(const struct loader *loader, const struct json *section, const char *pointer,
@@ -71,7 +76,8 @@ void config_approval_check(const struct loader *loader, const struct config_serv
     bool people = server->auth == CONFIG_AUTH_TOKENS || server->links.base;
     for (size_t i = 0; !people && !loader->problems->errors && i < loaded->tool_count; i++) {
         const struct tool *tool = &loaded->tools[i].core;
-        if (!tool->approval.required && tool->repeat != REPEAT_WITH_APPROVAL)
+        bool form = tool->approval.mcp == APPROVAL_MCP_ELICIT && tool->approval.approvers == 1;
+        if (form || (!tool->approval.required && tool->repeat != REPEAT_WITH_APPROVAL))
             continue;
         const char *pointer = below(loader, "/tools", tool->name);
         problems_warn(

@@ -443,6 +443,16 @@ static void test_policies(void **state)
         "statement\n"
         "f:7:5: /tools/t/class: class external_irreversible needs a business key (key) or identity: caller\n");
     expect_tool(
+        "    class: external_irreversible\n    provider: plain\n    identity: caller\n    approval: {mcp: elicit, "
+        "approvers: 2}\n" REQUEST LOOKUP,
+        "f:10:5: warning: /tools/t/approval: nobody can approve: without auth: tokens (or links) in server all "
+        "callers are one person, and who calls a tool does not decide on it\n");
+    expect_tool(
+        "    class: external_irreversible\n    provider: plain\n    identity: caller\n    approval: {mcp: "
+        "elicit}\n" REQUEST LOOKUP,
+        "f:10:16: warning: /tools/t/approval/mcp: a form at the calling client is all that it takes, and a client may "
+        "answer by itself: for what can not be undone name more approvers, or ask nobody by MCP\n");
+    expect_tool(
         "    class: external_irreversible\n    provider: nowhere\n" REQUEST,
         "f:7:5: /tools/t/class: class external_irreversible must state its approval policy; approval: none is a "
         "statement\n"
