@@ -280,6 +280,42 @@ def test_what_undoes_a_step_may_be_unknown_too(shop, onced):
     judge(onced, shop, order, "compensated")
 
 
+# ---- scenarios of the case bank, as one multi-step call ----
+
+
+def test_S35_one_multi_step_call_is_given_up_and_made_again(shop, onced):
+    """The first worker leaves in the midst of it; the second one, beside what the first has left running, repeats nothing."""
+    order = next(order_ids)
+    slow = {f"fault_{name}": "slow:120" for name in STEPS}
+    with pytest.raises(LOST):
+        place(onced, order, client=Client(onced.port), timeout=0.2, **slow)
+    done = place(onced, order, **slow)
+    assert done.state == "completed_success" and judge(onced, shop, order, attempts=1).id == done.id, done
+    assert [len(shop.provider.writes(step["operation_id"])) for step in done["steps"]] == [1] * 4
+
+
+def test_S75_the_fallback_of_a_multi_step_call_writes_nothing_twice(shop, onced):
+    """One of the chunks fails; the caller who does all of them again has each of them once in the end."""
+    order = next(order_ids)
+    failed = place(onced, order, fault_ship="402|success")
+    assert failed.state == "compensated" and failed["error"]["step"] == "ship", failed  # named
+    assert place(onced, order, fault_ship="402|success").state == "completed_success"
+    judge(onced, shop, order, "completed_success", attempts=2)
+    standing = {name: len(shop.provider.objects(COLLECTION[name], f"order_id={order}")) -
+                len(shop.provider.objects(UNDO_COLLECTION[name], f"order_id={order}")) for name in UNDOABLE}
+    assert standing == {"reserve": 1, "charge": 1, "ship": 1}, standing
+
+
+def test_S76_the_lost_chunk_of_a_multi_step_call_is_looked_up(shop, onced):
+    """Committed, its answer lost: looked up, not sent again; then the rest is sent."""
+    order = next(order_ids)
+    done = place(onced, order, fault_charge="close_after_commit|402")
+    assert (done.state, statuses(done)) == ("completed_success", ["done"] * 4), done
+    rows = onced.attempt_rows(by_name(done)["charge"]["operation_id"])
+    assert [row["kind"] for row in rows].count("call") == 1 and "found" in [row["outcome"] for row in rows], rows
+    judge(onced, shop, order, "completed_success", attempts=1)
+
+
 # ---- people ----
 
 
