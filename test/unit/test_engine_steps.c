@@ -637,6 +637,9 @@ static void test_what_can_not_be_undone_stops(void **state)
     engine_decide(fix->world.engine, &retry, world_keep, &fix->b);
     world_run(&fix->world);
     assert_int_equal(fix->b.kind, REPLY_IMPOSSIBLE);
+    decide(fix, DECISION_RETRY, entry(fix, id, SHIP).operation, false, &fix->b); /* nor tried again without it */
+    assert_int_equal(fix->b.kind, REPLY_IMPOSSIBLE);
+    assert_non_null(strstr(fix->b.text, "make the whole call again"));
     what.operation = entry(fix, id, RESERVE).operation;
     engine_compensate(fix->world.engine, &what, world_keep, &fix->c);
     world_run(&fix->world);

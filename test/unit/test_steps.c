@@ -700,6 +700,173 @@ static void test_input_and_forms(void **state)
                         "\"result\":{\"a\":{\"b\":[1,2]}}},\"two\":{\"status\":\"skipped\"}}}");
 }
 
+/* ---- random lives ---- */
+
+/* Anything may happen in any order: ends, late evidence, people, lists that change and come back. What must hold is
+ * said here once more, by what the entries were before each move. */
+
+static uint64_t draw(uint64_t *seed, uint64_t below)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (*seed >> 33) % below;
+}
+
+static bool stands(const struct steps_entry *entry)
+{
+    return entry->status == STEPS_RUNNING || entry->status == STEPS_DONE || entry->status == STEPS_UNDOING ||
+           entry->status == STEPS_STUCK;
+}
+
+static void check_action(struct fix *fix)
+{
+    struct steps_progress progress = progress_of(fix);
+    size_t at = fix->fx.at;
+    if (fix->fx.action == ACTION_BEGIN_STEP) {
+        assert_null(progress.rolling_back);
+        for (size_t i = 0; i < progress.count; i++) {
+            enum steps_status status = progress.entries[i].status;
+            assert_true(i < at ? status == STEPS_DONE || status == STEPS_SKIPPED : status == STEPS_WAITING);
+        }
+    } else if (fix->fx.action == ACTION_UNDO_STEP) {
+        assert_non_null(progress.rolling_back);
+        assert_int_equal(progress.entries[at].status, STEPS_DONE);
+        assert_int_equal(progress.entries[at].undo, STEPS_UNDO_PLAYBOOK);
+        for (size_t i = 0; i < progress.count; i++)
+            assert_false(i != at &&
+                         (i > at ? stands(&progress.entries[i]) : progress.entries[i].status == STEPS_STUCK));
+    } else if (fix->fx.action == ACTION_FINISH_STEPS) {
+        assert_null(progress.rolling_back);
+        assert_int_equal(steps_count(&progress, STEPS_DONE) + steps_count(&progress, STEPS_SKIPPED), progress.count);
+    }
+}
+
+static void check_row(struct fix *fix, bool was_turned)
+{
+    struct steps_progress progress = progress_of(fix);
+    size_t open = steps_count(&progress, STEPS_RUNNING) + steps_count(&progress, STEPS_UNDOING);
+    assert_true(open <= 1);
+    assert_true(!was_turned || progress.rolling_back); /* never forward again */
+    if (!state_terminal(fix->op.state))
+        return;
+    assert_int_equal(open + steps_count(&progress, STEPS_STUCK), 0);
+    for (size_t i = 0; i < progress.count; i++) {
+        const struct steps_entry *entry = &progress.entries[i];
+        bool ours = entry->undo != STEPS_UNDO_NOTHING;
+        if (fix->op.state == STATE_COMPLETED_SUCCESS)
+            assert_true(entry->status == STEPS_DONE || entry->status == STEPS_SKIPPED);
+        else
+            assert_int_not_equal(entry->status, STEPS_DONE);
+        if (fix->op.state == STATE_FAILED_PERMANENT && ours)
+            assert_true(entry->status != STEPS_UNDONE && entry->status != STEPS_LEFT);
+    }
+}
+
+static void drive_once(struct fix *fix, uint64_t *seed)
+{
+    static const enum step_kind begins[] = {STEP_BEGIN_STEP, STEP_BEGIN_STEP, STEP_BEGIN_STEP,
+                                            STEP_SKIP_STEP,  STEP_FAIL_STEP,  STEP_HOLD_STEP};
+    wake(fix);
+    check_action(fix);
+    size_t at = fix->fx.at;
+    enum step_kind kind = begins[draw(seed, sizeof begins / sizeof *begins)];
+    switch (fix->fx.action) {
+    case ACTION_BEGIN_STEP:
+        if (kind == STEP_BEGIN_STEP)
+            begin(fix, at);
+        else
+            move(fix, (struct step_input){.kind = kind, .at = at, .note = "n", .hold_reason = REASON_AWAITING_BUDGET});
+        break;
+    case ACTION_CANCEL_STEP:
+        move(fix, (struct step_input){.kind = STEP_HOLD_STEP, .at = at, .hold_reason = REASON_CANCELLED});
+        break;
+    case ACTION_UNDO_STEP:
+        if (fix->undoer_count == sizeof fix->undoers / sizeof *fix->undoers || draw(seed, 5) == 0)
+            move(fix, (struct step_input){.kind = STEP_NOT_UNDONE, .at = at, .note = "n"});
+        else
+            undo_begins(fix, at);
+        break;
+    case ACTION_FINISH_STEPS: move(fix, (struct step_input){.kind = STEP_FINISH_STEPS}); break;
+    case ACTION_NONE:
+    case ACTION_SEND:
+    case ACTION_LOOKUP:
+    case ACTION_EXPIRE: break;
+    }
+}
+
+/* What is under way ends somehow; what had failed shows up. */
+static void something_ends(struct fix *fix, uint64_t *seed)
+{
+    static const enum state to[] = {STATE_COMPLETED_SUCCESS, STATE_COMPLETED_SUCCESS, STATE_COMPLETED_NOOP,
+                                    STATE_FAILED_PERMANENT, STATE_UNKNOWN_OUTCOME};
+    struct steps_progress progress = progress_of(fix);
+    for (size_t i = 0; i < progress.count; i++) {
+        switch (progress.entries[i].status) {
+        case STEPS_RUNNING: ends(fix, i, to[draw(seed, sizeof to / sizeof *to)]); return;
+        case STEPS_UNDOING: ends(fix, i, draw(seed, 3) ? STATE_COMPENSATED : STATE_COMPLETED_SUCCESS); return;
+        case STEPS_FAILED:
+            if (progress.entries[i].operation && draw(seed, 4) == 0) {
+                ends(fix, i, STATE_COMPLETED_SUCCESS);
+                return;
+            }
+            break;
+        case STEPS_STUCK:
+            if (progress.entries[i].undo_operation && draw(seed, 4) == 0) {
+                ends(fix, i, STATE_COMPENSATED);
+                return;
+            }
+            break;
+        case STEPS_WAITING:
+        case STEPS_DONE:
+        case STEPS_SKIPPED:
+        case STEPS_UNDONE:
+        case STEPS_LEFT: break;
+        }
+    }
+}
+
+static void people(struct fix *fix, uint64_t *seed)
+{
+    static const enum step_kind kinds[] = {STEP_CANCEL, STEP_RESOLVE, STEP_RESOLVE, STEP_RETRY};
+    struct operation before = fix->op;
+    struct err err = {0};
+    enum step_kind kind = kinds[draw(seed, sizeof kinds / sizeof *kinds)];
+    if (move_as(fix, (struct step_input){.kind = kind, .actor = "boss", .note = "n", .happened = draw(seed, 2)},
+                &err)) {
+        assert_int_equal(err.code, ERR_CONFLICT);
+        assert_memory_equal(&before, &fix->op, sizeof before); /* refused: nothing has changed */
+    }
+}
+
+static void test_random_lives(void **state)
+{
+    struct fix *fix = *state;
+    size_t ended[STATE_COUNT] = {0};
+    for (uint64_t life = 1; life <= 3000; life++) {
+        uint64_t seed = life;
+        for (size_t i = 0; i < COUNT; i++)
+            fix->items[i].undo = (enum steps_undo)draw(&seed, 4);
+        start(fix);
+        for (int moves = 0; moves < 400 && !state_terminal(fix->op.state); moves++) {
+            bool turned = progress_of(fix).rolling_back;
+            uint64_t what = draw(&seed, 20);
+            fix->list.digest = draw(&seed, 10) == 0 ? "d2" : "d1";
+            if (what < 9)
+                drive_once(fix, &seed);
+            else if (what < 18)
+                something_ends(fix, &seed);
+            else if (what == 18 || moves > 100)
+                people(fix, &seed);
+            check_row(fix, turned);
+        }
+        assert_true(state_terminal(fix->op.state)); /* all come to an end */
+        ended[fix->op.state]++;
+        arena_reset(&fix->arena);
+    }
+    assert_true(ended[STATE_COMPLETED_SUCCESS] > 50);
+    assert_true(ended[STATE_FAILED_PERMANENT] > 50);
+    assert_true(ended[STATE_COMPENSATED] > 50);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -725,6 +892,7 @@ int main(void)
         T(test_keys_of_steps),
         T(test_the_same_key_again),
         T(test_input_and_forms),
+        T(test_random_lives),
     };
 #undef T
     return cmocka_run_group_tests(tests, NULL, NULL);
