@@ -254,7 +254,8 @@ static void prepare_change(struct flight *flight, enum step_kind kind, const str
     };
     change->unheld = !change->fence && (kind == STEP_EVIDENCE || kind == STEP_INBOUND || !goes_over_leases(kind));
     change->inbound = kind == STEP_INBOUND ? flight->inbound : NULL;
-    change->seen = kind == STEP_DISPATCH && flight->durable.attempts == 0 ? flight->seen : NULL;
+    bool first = (kind == STEP_DISPATCH && flight->durable.attempts == 0) || kind == STEP_RUN_STEPS;
+    change->seen = first ? flight->seen : NULL;
     for (size_t i = 0; i < effects->event_count; i++) {
         struct event *event = &change->events[change->event_count++];
         *event = effects->events[i];
