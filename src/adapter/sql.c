@@ -13,13 +13,13 @@
 
 #include "adapter/sql_link.h"
 #include "adapter/sql_parts.h"
+#include "base/env.h"
 #include "base/mark.h"
 #include "base/mem.h"
-#include "base/ulid.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 struct sql_adapter {
     struct adapter base;
@@ -255,21 +255,12 @@ static void send_commit(struct exchange *exchange)
 /* The key was not there. For as long as records are kept that is proof: whoever could still commit would hold it. */
 static void judge_absent(struct exchange *exchange)
 {
-    const struct sql_provider *provider = exchange->tool->provider;
-    const char *ulid = strncmp(exchange->call.operation, "op_", 3) == 0 ? exchange->call.operation + 3 : "";
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    int64_t age_ms = (int64_t)now.tv_sec * 1000 - (ulid_valid(ulid) ? ulid_time_ms(ulid) : 0);
-    if (age_ms < provider->retention_ms)
+    struct env *env = env_system();
+    if (sql_absent_counts(exchange->tool->provider, exchange->call.operation, env->now_ms(env)))
         exchange->answer = (struct adapter_answer){.outcome = OUTCOME_ABSENT, .detail = "there is no record of it"};
     else
         plan(exchange, OUTCOME_CANNOT_TELL, "the operation is older than records are kept (sql.retention)", NULL);
     roll_back(exchange);
-}
-
-static struct str stored_text(const struct json *row, const char *name)
-{
-    return json_get_text(row, name);
 }
 
 static void judge_stored(struct exchange *exchange)
@@ -277,14 +268,14 @@ static void judge_stored(struct exchange *exchange)
     const struct json *list = &exchange->reply.list;
     bool there = list->type == JSON_ARRAY && list->count == 1;
     const struct json *row = there ? &list->items[0] : NULL;
-    struct str result = stored_text(row, "result"), id = stored_text(row, "external_id"),
-               fingerprint = stored_text(row, "fingerprint");
+    struct str result = json_get_text(row, "result"), id = json_get_text(row, "external_id"),
+               fingerprint = json_get_text(row, "fingerprint");
     struct json *parsed = NULL;
     struct json_limits limits = json_limits_default;
     limits.bytes_max = HTTP_ANSWER_BYTES_MAX;
     if (!there) /* pruned meanwhile */
         plan(exchange, OUTCOME_NOT_PROCESSED, "the record has gone while it was read", NULL);
-    else if (exchange->call.fingerprint[0] && !str_is(fingerprint, exchange->call.fingerprint))
+    else if (!sql_record_is_ours(&exchange->call, fingerprint))
         plan(exchange, OUTCOME_WRONG_OBJECT, "the record of this key is of a call with other arguments", NULL);
     else if (result.p && json_parse(&exchange->arena, result, &limits, &parsed, NULL) != ERR_NONE)
         plan(exchange, OUTCOME_UNREADABLE, "the record's result is no JSON", NULL);
@@ -350,7 +341,7 @@ static void judge_statement(struct exchange *exchange)
     if (PQtransactionStatus(exchange->link->conn) != PQTRANS_INTRANS) { /* sql_statement_fault() keeps it from being */
         plan(exchange, OUTCOME_UNREADABLE, "the statement has ended the transaction", NULL);
         finish(exchange, false);
-    } else if (statement->expect_rows >= 0 && rows->affected != statement->expect_rows) {
+    } else if (!sql_rows_fit(statement, rows->affected)) {
         const char *words = statement->refusal;
         if (!words)
             words = arena_printf(&exchange->arena, "statement %zu met %lld rows, expected %lld: all is rolled back",
@@ -366,10 +357,11 @@ static void judge_statement(struct exchange *exchange)
 static void judge_claim(struct exchange *exchange)
 {
     MARK(sql_claimed);
-    if (exchange->reply.affected == 0)
+    enum sql_stage next = sql_after_claim(exchange->kind, exchange->reply.affected);
+    if (next == SQL_STAGE_STORED)
         send_values(exchange, SQL_STAGE_STORED, exchange->tool->provider->stored, 1,
                     (const char *const[]){exchange->call.key});
-    else if (exchange->kind == ATTEMPT_LOOKUP)
+    else if (next == SQL_STAGE_ROLLBACK)
         judge_absent(exchange);
     else
         send_statement(exchange);

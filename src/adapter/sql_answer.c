@@ -1,6 +1,8 @@
 /* What the server's answers prove. Pure: no connection is touched. */
 #include "adapter/sql_parts.h"
 
+#include "base/ulid.h"
+
 #include <stdlib.h>
 
 /* ---- rows ---- */
@@ -177,4 +179,29 @@ enum outcome sql_lost_outcome(enum sql_stage stage, bool timed_out)
     if (stage == SQL_STAGE_COMMIT)
         return timed_out ? OUTCOME_TIMEOUT : OUTCOME_CONNECTION_LOST;
     return OUTCOME_NOT_PROCESSED;
+}
+
+/* ---- decisions within the transaction ---- */
+
+enum sql_stage sql_after_claim(enum attempt_kind kind, int64_t affected)
+{
+    if (affected == 0) /* committed by an earlier attempt: nothing runs again */
+        return SQL_STAGE_STORED;
+    return kind == ATTEMPT_LOOKUP ? SQL_STAGE_ROLLBACK : SQL_STAGE_STATEMENT;
+}
+
+bool sql_absent_counts(const struct sql_provider *provider, const char *operation, int64_t now_ms)
+{
+    const char *ulid = operation && strncmp(operation, "op_", 3) == 0 ? operation + 3 : "";
+    return ulid_valid(ulid) && now_ms - ulid_time_ms(ulid) < provider->retention_ms;
+}
+
+bool sql_record_is_ours(const struct sql_call *call, struct str fingerprint)
+{
+    return !call->fingerprint[0] || str_is(fingerprint, call->fingerprint);
+}
+
+bool sql_rows_fit(const struct sql_statement *statement, int64_t affected)
+{
+    return statement->expect_rows < 0 || affected == statement->expect_rows;
 }

@@ -155,6 +155,15 @@ enum outcome sql_fault_outcome(const struct sql_tool *tool, enum sql_stage stage
 /* The same for a connection that is gone, or a time that is over (OUTCOME_TIMEOUT). */
 enum outcome sql_lost_outcome(enum sql_stage stage, bool timed_out);
 
+/* What comes after the claim, which inserted so many rows: STORED, STATEMENT, or ROLLBACK for a look-up that found
+ * nothing. */
+enum sql_stage sql_after_claim(enum attempt_kind kind, int64_t affected);
+/* Whether "no record" proves that there was no commit: not when the record may have been pruned. */
+bool sql_absent_counts(const struct sql_provider *provider, const char *operation, int64_t now_ms);
+/* Whether a record is of these arguments; those that are not known any more are not compared. */
+bool sql_record_is_ours(const struct sql_call *call, struct str fingerprint);
+bool sql_rows_fit(const struct sql_statement *statement, int64_t affected);
+
 /* What the tool's statements gave, as JSON: {"affected", "rows", "statements": [{"affected", "rows"}]}; the first two
  * are the last statement's. */
 struct json *sql_document(const struct sql_rows *rows, size_t count, struct arena *arena);

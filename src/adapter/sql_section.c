@@ -399,7 +399,10 @@ struct sql_tool *sql_tool_new(const struct json *value, const char *pointer, con
     for (size_t i = 0; i < core->redact_count; i++)
         tool->redact[tool->redact_count++] = mem_copy_text(core->redact_pointers[i]);
     section_open(&section, value, pointer, problems);
+    /* leases and what a session may leave behind go by the provider's time-out: no transaction may run longer */
     tool->timeout_ms = section_ms(&section, "timeout", provider->timeout_ms, 1, HOUR_MS);
+    if (tool->timeout_ms > provider->timeout_ms)
+        section_problem(&section, "timeout", "is longer than the provider's timeout");
     check_class(&section, core);
     read_tool(&section, tool);
     if (problems->errors == errors)
