@@ -160,7 +160,8 @@ class Program:
     def run(self, tree: "Tree", first: bool = False) -> list[str]:
         """Which tests fail; empty: all is well. first: one is enough."""
         env = dict(os.environ, ONCED_SOURCE=tree.path, CMOCKA_MESSAGE_OUTPUT="STDOUT", MALLOC_ARENA_MAX="2")
-        status, output = run([*self.before, os.path.join(tree.build, self.path), *self.args], tree.build, env, HANG_SECONDS,
+        status, output = run([*self.before, os.path.join(tree.build, self.path), *self.args], tree.build, env,
+                             HANG_SECONDS * 4 if self.before else HANG_SECONDS,
                              first and not self.leaves_files)
         if status in (0, SKIPPED):
             return []
@@ -243,9 +244,10 @@ class Result:
 
 
 def in_order(rule: Rule, programs: list[Program]) -> list[Program]:
-    """The hint first, then the quick ones."""
-    hint = rule.caught_by or ""
-    return sorted(programs, key=lambda program: (program.name != hint.split(":")[0], program.seconds))
+    """The hint first, then the quick ones; what a server is started for only for rules that name it."""
+    hint = (rule.caught_by or "").split(":")[0]
+    wanted = [program for program in programs if program.name == hint or not program.before]
+    return sorted(wanted, key=lambda program: (program.name != hint, program.seconds))
 
 
 def try_programs(tree: Tree, rule: Rule, programs: list[Program], every: bool, result: Result) -> None:
@@ -330,7 +332,8 @@ def work_through(trees: list[Tree], rules: list[Rule], check, every: bool) -> li
 
 
 def check_with_tests(trees: list[Tree], rules: list[Rule], every: bool) -> list[Result]:
-    programs = trees[0].tests()
+    hints = {(rule.caught_by or "").split(":")[0] for rule in rules}
+    programs = [program for program in trees[0].tests() if program.name in hints or not program.before]
     for tree in trees:
         words = tree.ninja([program.path for program in programs])
         if words:
