@@ -54,6 +54,15 @@ def told(hook, operation, count=1, kind=None, seconds=10):
     return hook.of(operation, kind)
 
 
+def all_waiting(onced):
+    found, cursor = set(), ""
+    while cursor is not None:
+        page = onced.client.get(f"/v1/operations?reason=awaiting_approval&limit=500{cursor and '&cursor='}{cursor}")
+        found |= {each["operation_id"] for each in page["operations"]}
+        cursor = page["next"]
+    return found
+
+
 def metrics(onced, **named):
     answer = onced.client.request("GET", "/metrics", **named)
     assert answer.status == 200 and answer.headers["Content-Type"].startswith("text/plain"), answer
@@ -229,7 +238,7 @@ def test_64_callers_and_kill_nine(world, hook):
         time.sleep(0.05 * (n % 8 + 1))
         onced.restart()
         operations |= {each.result() for each in running} - {None}
-    waits = {each["operation_id"] for each in onced.operations(reason="awaiting_approval", limit=500)}
+    waits = all_waiting(onced)
     assert operations <= waits and waits
     wait_until(lambda: waits <= {each.operation for each in hook.messages}, 30, what="all told")
     ids = {}
