@@ -162,7 +162,7 @@ struct engine_decision {
     const char *actor, *note; /* who and why; note is required for RESOLVE */
     enum approval_via via;    /* APPROVE, DENY */
     int64_t until_ms;    /* APPROVE, DENY: when the request that the person was shown ends, which tells it from one that
-                          * was    made anew since: that one is STALE; 0 = not given */
+                          * was made anew since: that one is STALE; 0 = not given */
     const char *link_by; /* APPROVE, DENY by a link: who made it; may be NULL */
     const char *approver;      /* LINK: whom the actor makes links for: that is noted, no more */
     const struct scope *scope; /* what the person may decide on; NULL = not limited */
