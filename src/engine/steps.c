@@ -95,8 +95,8 @@ static void admitted(void *user, const struct engine_reply *reply)
     case REPLY_OPERATION:
         if (!reply->replayed)
             let_go(drive);
-        else if (undo) /* its former end is on its way to the parent, or has come: look at what is there */
-            flight_reload(flight);
+        else if (undo) /* begun before, so that the parent has been told: then this look at it is an old one */
+            hold_step(drive, going, now_ms + HOLD_MS, NULL);
         else
             hold_step(drive, REASON_NEEDS_OPERATOR, now_ms + TAKEN_MS, "another operation has its key");
         return;
