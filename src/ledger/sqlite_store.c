@@ -140,10 +140,10 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
         "SELECT " INBOX_COLUMNS " FROM inbox WHERE status = 'waiting' AND id < ?1 ORDER BY id DESC LIMIT ?2",
     [SQL_INBOX_LIST_UNDELIVERED] =
         "SELECT " INBOX_COLUMNS " FROM inbox WHERE forward = 'undelivered' AND id < ?1 ORDER BY id DESC LIMIT ?2",
-    [SQL_FORWARD_DUE] =
-        "SELECT " INBOX_COLUMNS " FROM inbox WHERE forward = 'due' ORDER BY forward_at_ms, id LIMIT ?1",
-    [SQL_FORWARD_MOVE] = "UPDATE inbox SET forward = ?4, forward_tries = ?5, forward_at_ms = ?6, forward_until_ms = ?7, "
-                         "forward_detail = ?8 WHERE id = ?1 AND forward = ?2 AND forward_tries = ?3",
+    [SQL_FORWARD_DUE] = "SELECT " INBOX_COLUMNS " FROM inbox WHERE forward = 'due' ORDER BY forward_at_ms, id LIMIT ?1",
+    [SQL_FORWARD_MOVE] =
+        "UPDATE inbox SET forward = ?4, forward_tries = ?5, forward_at_ms = ?6, forward_until_ms = ?7, "
+        "forward_detail = ?8 WHERE id = ?1 AND forward = ?2 AND forward_tries = ?3",
     [SQL_INBOX_OVER] = "SELECT id, retain_until_ms, source, status FROM inbox ORDER BY retain_until_ms LIMIT 1",
     [SQL_INBOX_STATUS] = "SELECT status, source FROM inbox WHERE id = ?1",
     [SQL_INBOX_APPLY] = "UPDATE inbox SET status = 'applied', operation = ?2, settled_ms = ?3 WHERE id = ?1",
