@@ -36,7 +36,7 @@ struct http_door_options {
     const char *links_base; /* where people reach this door, for approval links; copied; NULL = none */
     int64_t links_expires_ms;
     const struct notify *notify; /* borrowed, for figures; may be NULL */
-    unsigned timeout_s; /* 0 = HTTP_TIMEOUT_S */
+    unsigned timeout_s;          /* 0 = HTTP_TIMEOUT_S */
 };
 
 #define HTTP_CONNECTIONS_DEFAULT 1024

@@ -135,114 +135,110 @@ static const char step_schema[] =
     ",\"status\":{\"enum\":[\"waiting\",\"running\",\"done\",\"skipped\",\"failed\",\"undoing\",\"undone\",\"left\","
     "\"stuck\"]},\"operation_id\":" ID_OR_NULL ",\"undo_operation_id\":" ID ",\"note\":" TEXT "}}";
 
-static const char operation_schema
-    [] = "{\"type\":\"object\",\"required\":[\"operation_id\",\"tool\",\"status\",\"reason\",\"replayed\","
-         "\"attempts\","
-         "\"lookups\","
-         "\"version\",\"key_source\",\"key_version\",\"created_at\",\"updated_at\",\"completed_at\",\"not_before\","
-         "\"result\","
-         "\"error\",\"external_id\",\"http_status\",\"result_dropped\",\"next_action\",\"retry_after_ms\",\"safe_"
-         "user_"
-         "message\","
-         "\"principal\",\"run_id\",\"step_id\",\"session_id\",\"workflow\",\"repeat_of\",\"distinct_from\","
-         "\"previous\","
-         "\"links\"]," CLOSED ",\"properties\":{"
-         "\"operation_id\":" ID_OR_NULL ",\"tool\":" TEXT ",\"status\":" REF("Status") ",\"reason\":" REF(
-             "Reason") ","
-                       "\"replayed\":" BOOL ",\"attempts\":" COUNT ",\"lookups\":" COUNT ",\"version\":" COUNT ","
-                       "\"key_source\":" REF(
-                           "KeySource") ",\"key_version\":" COUNT ","
-                                        "\"created_at\":" TIME_OR_NULL ",\"updated_at\":" TIME_OR_NULL
-                                        ",\"completed_at\":" TIME_OR_NULL ","
-                                        "\"not_before\":" TIME_OR_NULL
-                                        ",\"result\":{},\"error\":{\"type\":[\"object\",\"null\"]},"
-                                        "\"external_id\":" TEXT_OR_NULL ",\"http_status\":" INT_OR_NULL
-                                        ",\"result_dropped\":" BOOL ",\"result_bytes\":" COUNT ","
-                                        "\"next_action\":" REF(
-                                            "NextAction") ",\"retry_after_ms\":" INT_OR_NULL
-                                                          ",\"safe_user_message\":" TEXT ","
-                                                          "\"principal\":" TEXT_OR_NULL ",\"run_id\":" TEXT_OR_NULL
-                                                          ",\"step_id\":" TEXT_OR_NULL ",\"session_id\":" TEXT_OR_NULL
-                                                          ","
-                                                          "\"workflow\":" TEXT_OR_NULL ",\"repeat_of\":" ID_OR_NULL
-                                                          ",\"distinct_from\":" TEXT_OR_NULL ","
-                                                          "\"previous\":" ID_OR_NULL ",\"compensates\":" ID
-                                                          ",\"playbook\":" TEXT ",\"compensation\":" ID
-                                                          ",\"parent_operation_id\":" ID ",\"steps\":" LIST_OF(
-                                                              "Step") ",\"key\":" TEXT_OR_NULL
-                                                                      ",\"arguments\":{\"type\":[\"object\",\"null\"]},"
-                                                                      "\"incidents\":" LIST_OF(
-                                                                          "Incident") ",\"approval\""
-                                                                                      ":" REF(
-                                                                                          "Approval"
-                                                                                          "Record") ",\"decision\""
-                                                                                                    ":" REF("ApprovalDe"
-                                                                                                            "ci"
-                                                                                                            "si"
-                                                                                                            "on") ",\"n"
-                                                                                                                  "ot"
-                                                                                                                  "e"
-                                                                                                                  "\""
-                                                                                                                  ":" TEXT
-                                                                                                                  ","
-                                                                                                                  "\"li"
-                                                                                                                  "nk"
-                                                                                                                  "s"
-                                                                                                                  "\":{"
-                                                                                                                  "\"ty"
-                                                                                                                  "pe"
-                                                                                                                  "\""
-                                                                                                                  ":["
-                                                                                                                  "\"ob"
-                                                                                                                  "je"
-                                                                                                                  "ct"
-                                                                                                                  "\","
-                                                                                                                  "\"nu"
-                                                                                                                  "ll"
-                                                                                                                  "\""
-                                                                                                                  "]"
-                                                                                                                  "," CLOSED
-                                                                                                                  ",\"r"
-                                                                                                                  "eq"
-                                                                                                                  "ui"
-                                                                                                                  "red"
-                                                                                                                  "\":"
-                                                                                                                  "["
-                                                                                                                  "\"se"
-                                                                                                                  "lf"
-                                                                                                                  "\""
-                                                                                                                  ",\"e"
-                                                                                                                  "ve"
-                                                                                                                  "nt"
-                                                                                                                  "s\","
-                                                                                                                  "\"at"
-                                                                                                                  "te"
-                                                                                                                  "mp"
-                                                                                                                  "ts\""
-                                                                                                                  "],"
-                                                                                                                  "\"pr"
-                                                                                                                  "op"
-                                                                                                                  "er"
-                                                                                                                  "ties"
-                                                                                                                  "\""
-                                                                                                                  ":{"
-                                                                                                                  "\"se"
-                                                                                                                  "lf"
-                                                                                                                  "\""
-                                                                                                                  ":" TEXT
-                                                                                                                  ",\"e"
-                                                                                                                  "ve"
-                                                                                                                  "nt"
-                                                                                                                  "s\""
-                                                                                                                  ":" TEXT
-                                                                                                                  ",\"a"
-                                                                                                                  "tt"
-                                                                                                                  "em"
-                                                                                                                  "pts"
-                                                                                                                  "\""
-                                                                                                                  ":" TEXT
-                                                                                                                  "}}}"
-                                                                                                                  "}";
+static const char operation_schema[] =
+    "{\"type\":\"object\",\"required\":[\"operation_id\",\"tool\",\"status\",\"reason\",\"replayed\","
+    "\"attempts\","
+    "\"lookups\","
+    "\"version\",\"key_source\",\"key_version\",\"created_at\",\"updated_at\",\"completed_at\",\"not_before\","
+    "\"result\","
+    "\"error\",\"external_id\",\"http_status\",\"result_dropped\",\"next_action\",\"retry_after_ms\",\"safe_"
+    "user_"
+    "message\","
+    "\"principal\",\"run_id\",\"step_id\",\"session_id\",\"workflow\",\"repeat_of\",\"distinct_from\","
+    "\"previous\","
+    "\"links\"]," CLOSED ",\"properties\":{"
+    "\"operation_id\":" ID_OR_NULL ",\"tool\":" TEXT ",\"status\":" REF("Status") ",\"reason\":" REF(
+        "Reason") ","
+                  "\"replayed\":" BOOL ",\"attempts\":" COUNT ",\"lookups\":" COUNT ",\"version\":" COUNT ","
+                  "\"key_source\":" REF(
+                      "KeySource") ",\"key_version\":" COUNT ","
+                                   "\"created_at\":" TIME_OR_NULL ",\"updated_at\":" TIME_OR_NULL
+                                   ",\"completed_at\":" TIME_OR_NULL ","
+                                   "\"not_before\":" TIME_OR_NULL
+                                   ",\"result\":{},\"error\":{\"type\":[\"object\",\"null\"]},"
+                                   "\"external_id\":" TEXT_OR_NULL ",\"http_status\":" INT_OR_NULL
+                                   ",\"result_dropped\":" BOOL ",\"result_bytes\":" COUNT ","
+                                   "\"next_action\":" REF(
+                                       "NextAction") ",\"retry_after_ms\":" INT_OR_NULL ",\"safe_user_message\":" TEXT
+                                                     ","
+                                                     "\"principal\":" TEXT_OR_NULL ",\"run_id\":" TEXT_OR_NULL
+                                                     ",\"step_id\":" TEXT_OR_NULL ",\"session_id\":" TEXT_OR_NULL ","
+                                                     "\"workflow\":" TEXT_OR_NULL ",\"repeat_of\":" ID_OR_NULL
+                                                     ",\"distinct_from\":" TEXT_OR_NULL ","
+                                                     "\"previous\":" ID_OR_NULL ",\"compensates\":" ID
+                                                     ",\"playbook\":" TEXT ",\"compensation\":" ID
+                                                     ",\"parent_operation_id\":" ID ",\"steps\":" LIST_OF(
+                                                         "Step") ",\"key\":" TEXT_OR_NULL
+                                                                 ",\"arguments\":{\"type\":[\"object\",\"null\"]},"
+                                                                 "\"incidents\":" LIST_OF(
+                                                                     "Incident") ",\"approval\""
+                                                                                 ":" REF(
+                                                                                     "Approval"
+                                                                                     "Record") ",\"decision\""
+                                                                                               ":" REF(
+                                                                                                   "ApprovalDe"
+                                                                                                   "ci"
+                                                                                                   "si"
+                                                                                                   "on") ",\"n"
+                                                                                                         "ot"
+                                                                                                         "e"
+                                                                                                         "\""
+                                                                                                         ":" TEXT ","
+                                                                                                         "\"li"
+                                                                                                         "nk"
+                                                                                                         "s"
+                                                                                                         "\":{"
+                                                                                                         "\"ty"
+                                                                                                         "pe"
+                                                                                                         "\""
+                                                                                                         ":["
+                                                                                                         "\"ob"
+                                                                                                         "je"
+                                                                                                         "ct"
+                                                                                                         "\","
+                                                                                                         "\"nu"
+                                                                                                         "ll"
+                                                                                                         "\""
+                                                                                                         "]"
+                                                                                                         "," CLOSED
+                                                                                                         ",\"r"
+                                                                                                         "eq"
+                                                                                                         "ui"
+                                                                                                         "red"
+                                                                                                         "\":"
+                                                                                                         "["
+                                                                                                         "\"se"
+                                                                                                         "lf"
+                                                                                                         "\""
+                                                                                                         ",\"e"
+                                                                                                         "ve"
+                                                                                                         "nt"
+                                                                                                         "s\","
+                                                                                                         "\"at"
+                                                                                                         "te"
+                                                                                                         "mp"
+                                                                                                         "ts\""
+                                                                                                         "],"
+                                                                                                         "\"pr"
+                                                                                                         "op"
+                                                                                                         "er"
+                                                                                                         "ties"
+                                                                                                         "\""
+                                                                                                         ":{"
+                                                                                                         "\"se"
+                                                                                                         "lf"
+                                                                                                         "\""
+                                                                                                         ":" TEXT ",\"e"
+                                                                                                         "ve"
+                                                                                                         "nt"
+                                                                                                         "s\""
+                                                                                                         ":" TEXT ",\"a"
+                                                                                                         "tt"
+                                                                                                         "em"
+                                                                                                         "pts"
+                                                                                                         "\""
+                                                                                                         ":" TEXT "}}}"
+                                                                                                         "}";
 
 static const char tombstone_schema[] =
     "{\"type\":\"object\",\"description\":\"An operation of which only the fact is still kept.\",\"required\":["
