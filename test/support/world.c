@@ -68,6 +68,7 @@ static void start_engine(struct world *world)
         .env = &world->env,
         .ledger = world->ledger,
         .adapter = &world->adapter,
+        .webhooks = world->webhooks,
         .registry = world->registry,
         .sole_owner = true,
     };

@@ -24,6 +24,7 @@ struct world {
     uint64_t seed;
     struct ledger *ledger;
     struct adapter adapter;
+    struct webhooks *webhooks; /* of the next engine (world_crash): what it forwards events with; NULL: nothing */
     struct registry *registry;
     struct engine *engine;
     struct world_sent sent[WORLD_WIRE_MAX];
