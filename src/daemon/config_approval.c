@@ -12,7 +12,8 @@ static const char *below(const struct loader *loader, const char *pointer, const
  * the file leave approvals alone. */
 static const char *digest_of(const struct loader *loader, const struct json *section)
 {
-    static const char *const members[] = {"approval", "provider", "request", "mcp", "run", "mail", "guard_mode"};
+    static const char *const members[] = {"approval", "provider", "request",    "mcp",  "run",
+                                          "sql",      "mail",     "guard_mode", "steps"};
     struct arena *arena = &loader->loaded->arena;
     struct json *kept = json_object(arena);
     struct buf canonical;

@@ -124,6 +124,10 @@ static void test_digest(void **state)
     const char *digest = digest_of(&one, "{name: s, tool: b, arguments: {x: 1}}");
     assert_string_equal(digest, digest_of(&two, "{arguments: {\"x\": 1}, tool: \"b\", name: s}"));
     assert_string_not_equal(digest, digest_of(&three, "{name: s, tool: b, arguments: {x: 2}}"));
+    /* What people agreed to was this list. */
+    const char *agreed = registry_find(one, STR("m"))->approval.policy;
+    assert_string_equal(agreed, registry_find(two, STR("m"))->approval.policy);
+    assert_string_not_equal(agreed, registry_find(three, STR("m"))->approval.policy);
     registry_unref(one);
     registry_unref(two);
     registry_unref(three);
@@ -170,8 +174,8 @@ static void test_members(void **state)
            "f:15:24: /tools/m/steps/0/name: a step's name is 1 to 64 characters of a-z 0-9 _ -\n");
     expect("  m: {provider: keyed, request: {path: /}, settle: 1s, compensation: {}, audit: true, guard_mode: {},\n"
            "    steps: [{name: s, tool: b, arguments: {}}]}\n",
-           "f:15:7: /tools/m/provider: belongs to HTTP providers, MCP servers, providers of commands, mail servers and "
-           "their tools; this one is a multi-step tool\n"
+           "f:15:7: /tools/m/provider: belongs to HTTP providers, MCP servers, providers of commands, mail servers, "
+           "databases and their tools; this one is a multi-step tool\n"
            "f:15:24: /tools/m/request: belongs to HTTP providers and their tools; this one is a multi-step tool\n"
            "f:15:44: /tools/m/settle: is not for multi-step tools: it is said at the tools of their steps\n"
            "f:15:56: /tools/m/compensation: is not for multi-step tools: it is said at the tools of their steps\n"
