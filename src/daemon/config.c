@@ -3,6 +3,7 @@
 #include "base/digest.h"
 #include "base/mem.h"
 #include "base/units.h"
+#include "core/steps.h"
 #include "daemon/config_auth.h"
 #include "daemon/config_options.h"
 #include "daemon/config_parts.h"
@@ -508,6 +509,12 @@ static void print_text(const struct config_report *report, const struct registry
         size_t tools = registry_tool_count(registry);
         fprintf(file, "%s: fine, %zu tool%s, policy %s\n", report->path, tools, tools == 1 ? "" : "s",
                 registry_policy_version(registry));
+    }
+    for (size_t i = 0; registry && i < registry_tool_count(registry); i++) {
+        const struct tool *tool = registry_tool_at(registry, i);
+        if (tool->steps) /* the file does not say its class */
+            fprintf(file, "  %s: %zu step%s, class %s\n", tool->name, tool->steps->count,
+                    tool->steps->count == 1 ? "" : "s", tool_class_name(tool->class));
     }
 }
 

@@ -9,6 +9,7 @@ With ONCED_SWEEP set it kills at every pass of every mark, else at some of them,
 import itertools
 import json
 import os
+import signal
 import time
 
 import pytest
@@ -17,6 +18,7 @@ from onced_e2e import binary, registry
 from onced_e2e.client import LOST, Client
 from onced_e2e.crash import Line, chance, rounds
 from onced_e2e.figures import figure
+from onced_e2e.process import Failed
 from onced_e2e.provider import Provider
 from onced_e2e.registry import INTEGER, TEXT
 from onced_e2e.rpc import Legacy, Mcp
@@ -498,15 +500,20 @@ def end_of(onced, order, **faults):
 
 
 def died_at(onced, order, mark, n, faults):
-    """Whether the daemon dies at the n-th pass of the mark while the order is placed."""
+    """Whether the daemon dies at the n-th pass of the mark: while it starts, works on the order, or stops."""
     onced.prefix = ("env", f"ONCED_KILL_AT={mark}:{n}")
-    onced.start()
     try:
+        onced.start()
         place(onced, order, **faults)
-    except LOST:
+        end_of(onced, order, **faults)
+        status = onced.process.terminate()
+    except (Failed, *LOST) as lost:
+        assert "did not stop" not in str(lost), lost
         wait_until(lambda: not onced.process.alive(), what="the death")
+        status = onced.process.child.returncode
     onced.prefix = ()
-    return not onced.process.alive()
+    assert status in (0, -signal.SIGKILL), f"status {status}\n{onced.process.text()[-4000:]}"
+    return status != 0
 
 
 def sweep(onced, world, marks, faults, states):
@@ -517,8 +524,7 @@ def sweep(onced, world, marks, faults, states):
             order = next(order_ids)
             dead = died_at(onced, order, mark, n, faults)
             deaths += dead
-            if dead:
-                onced.start()
+            onced.start()
             end_of(onced, order, **faults)
             state = judge(onced, world, order).state
             assert state in states, (mark, n, state)
