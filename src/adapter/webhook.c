@@ -151,13 +151,8 @@ static void finished(struct curl_transfer *transfer, CURLcode code)
     char detail[DETAIL_BYTES_MAX] = "";
     long status = 0;
     curl_easy_getinfo(transfer->easy, CURLINFO_RESPONSE_CODE, &status);
-    struct webhook_report report = {
-        .delivered = !post->refusal && status >= 200 &&
-                     status<300, /* whatever becomes of the answer's body */
-                            .sent = transfer->let_pass> 0,
-        .status = (int)status,
-        .detail = detail,
-    };
+    struct webhook_report report = {.sent = transfer->let_pass > 0, .status = (int)status, .detail = detail};
+    report.delivered = !post->refusal && status >= 200 && status < 300; /* whatever becomes of the answer's body */
     if (status == 429 || status == 503)
         report.retry_after_ms = asked_for_ms(post->retry_after, env_system()->now_ms(env_system()));
     if (!report.delivered)

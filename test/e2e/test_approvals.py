@@ -11,6 +11,7 @@ from onced_e2e import binary, registry
 from onced_e2e.client import LOST, Client
 from onced_e2e.issuer import Issuer
 from onced_e2e.judge import judge
+from onced_e2e.layer import Layer
 from onced_e2e.registry import INTEGER, TEXT
 from onced_e2e.rpc import Mcp
 from onced_e2e.wait import together, wait_until
@@ -318,7 +319,10 @@ def test_S22_other_arguments_than_the_approved_ones_do_not_run(world, provider):
 def test_S23_the_approval_is_repeated_after_the_turn_failed(world, provider):
     onced = world.onced({"deploy": registry.write("deploys", {"version": TEXT}, approval="required")})
     held = waiting(onced, "deploy", {"version": "v1"}, run_id="r")
-    approve(onced, held.id, "alice")  # its answer never reaches anybody: a layer above answers 500
+    with Layer(onced.port) as layer:
+        layer.lie(500)
+        turn = Client(layer.port, {"Onced-Principal": "alice"}).post(f"/v1/operations/{held.id}/approve", {})
+        assert turn.status == 500, turn  # nobody above learns what became of it
     done = onced.settled(held.id)
     again = approve(onced, held.id, "alice")
     assert again.status == 200 and again.state == "completed_success" and again["result"] == done["result"], again
