@@ -181,6 +181,23 @@ def test_again_with_the_same_id_until_it_is_taken(world, hook):
     assert metrics(onced)["onced_notification_failures_total"] == 2
 
 
+def test_more_than_the_queue_holds(world, hook):
+    """What did not fit in while the receiver was away is looked up in the ledger. (1,100 operations for evidence, a few in CI.)"""
+    many = 1100 if ROUNDS >= 10 else 44
+    hook.stop()
+    onced = world.onced({"refund": refund()}, notify=hook.section())
+
+    def some(k, client):
+        return [onced.call("refund", {**REFUND, "payment_id": f"p{k}-{n}"}, client=client).id for n in range(many // 11)]
+
+    held = {each for part in together([lambda k=k: some(k, Client(onced.port)) for k in range(11)]) for each in part}
+    assert len(held) == many and metrics(onced)["onced_notification_overflows_total"] >= many - 1001
+    hook.start()
+    wait_until(lambda: {each.operation for each in hook.messages} == held, 40, what="all told")
+    wait_until(lambda: metrics(onced)['onced_notifications_total{kind="approval"}'] == many, what="all taken")
+    assert metrics(onced)["onced_notifications_queued"] == 0
+
+
 def test_stopping_waits_for_no_receiver(world, hook):
     onced = world.onced({"refund": refund()}, notify=hook.section(timeout="30s"))
     hook.gate.clear()
