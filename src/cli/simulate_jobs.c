@@ -98,10 +98,12 @@ static void fail(struct board *board, uint64_t seed, bool died, const char *text
     board->failure.found = true;
 }
 
-static void run_seed(const struct simulate_plan *plan, struct board *board, struct worker *worker, uint64_t seed)
+static void run_seed(const struct simulate_plan *plan, struct board *board, struct worker *worker, uint64_t seed,
+                     struct sim_shared *shared)
 {
     char path[SIMULATE_PATH_SIZE];
     struct sim_options options = simulate_options(plan, seed, path);
+    options.shared = shared;
     struct sim_result result;
     atomic_store(&worker->seed, seed);
     atomic_store(&worker->began_ms, clock_ms());
@@ -124,8 +126,10 @@ static bool enough(const struct simulate_plan *plan, struct board *board, uint64
 
 static void work(const struct simulate_plan *plan, struct board *board, struct worker *worker)
 {
+    struct sim_shared *shared = sim_shared_new();
     for (uint64_t n; n = atomic_fetch_add(&board->next, 1), !enough(plan, board, n);)
-        run_seed(plan, board, worker, plan->first_seed + n);
+        run_seed(plan, board, worker, plan->first_seed + n, shared);
+    sim_shared_free(shared);
 }
 
 /* ---- the workers ---- */

@@ -7,19 +7,19 @@
 
 /* ---- from the call ---- */
 
-static enum err_code fill(const struct template *template, const struct json *arguments, const char *what,
-                          struct arena *arena, const char **out, struct err *err)
+static enum err_code fill(const struct template *template, const struct json *arguments, const char *kind,
+                          const char *name, struct arena *arena, const char **out, struct err *err)
 {
     struct buf text;
     struct err inner = {0};
     buf_init(&text, 0);
     enum err_code code = template_fill(template, arguments, TEMPLATE_KEY, &text, &inner);
     if (code)
-        err_set(err, code, "%s: %s", what, inner.text);
+        err_set(err, code, "%s%s: %s", kind, name, inner.text);
     else if (text.n == 0)
-        code = err_set(err, ERR_INVALID, "%s: %s is empty", what, template_text(template));
+        code = err_set(err, ERR_INVALID, "%s%s: %s is empty", kind, name, template_text(template));
     else if (text.n > CLAIMS_TEXT_BYTES_MAX)
-        code = err_set(err, ERR_LIMIT, "%s: longer than %d bytes", what, CLAIMS_TEXT_BYTES_MAX);
+        code = err_set(err, ERR_LIMIT, "%s%s: longer than %d bytes", kind, name, CLAIMS_TEXT_BYTES_MAX);
     else
         *out = arena_copy_str(arena, buf_str(&text));
     buf_release(&text);
@@ -101,9 +101,8 @@ static enum err_code entities_of(const struct tool_claims *rules, const struct j
     for (size_t i = 0; i < rules->entity_count; i++) {
         const struct entity_rule *rule = &rules->entities[i];
         struct claim_entity *entity = &out->entities[i];
-        const char *what = arena_printf(arena, "entity %s", rule->type);
         *entity = (struct claim_entity){.type = rule->type, .queue = rule->queue, .seen_rev = -1};
-        enum err_code code = fill(rule->id, arguments, what, arena, &entity->id, err);
+        enum err_code code = fill(rule->id, arguments, "entity ", rule->type, arena, &entity->id, err);
         if (code == ERR_NONE)
             code = attributes_of(rules, rule->type, arguments, arena, &entity->sets, err);
         if (code)
@@ -151,9 +150,8 @@ static enum err_code debits_of(const struct tool_claims *rules, const struct ope
             .per_ms = budget->per_ms,
             .limit = budget->limit,
         };
-        const char *what = arena_printf(arena, "budget %s", budget->name);
         if (amount_of(rule, arguments, &debit->amount, err) ||
-            (rule->key && fill(rule->key, arguments, what, arena, &debit->key, err)))
+            (rule->key && fill(rule->key, arguments, "budget ", budget->name, arena, &debit->key, err)))
             return err->code;
         out->debit_count++;
     }
@@ -170,7 +168,7 @@ enum err_code claims_of_call(const struct tool_claims *rules, const struct opera
     };
     if (entities_of(rules, arguments, arena, out, err) || debits_of(rules, op, arguments, arena, out, err))
         return err->code;
-    if (rules->window.key && fill(rules->window.key, arguments, "window", arena, &out->window, err))
+    if (rules->window.key && fill(rules->window.key, arguments, "window", "", arena, &out->window, err))
         return err->code;
     return ERR_NONE;
 }

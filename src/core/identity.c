@@ -156,7 +156,12 @@ static const char *hex_key(struct arena *arena, const char *prefix, const struct
 {
     char hex[2 * DIGEST_BYTES + 1];
     digest_hex(digest, DIGEST_BYTES, hex);
-    return arena_printf(arena, "%s:%s", prefix, hex);
+    size_t n = strlen(prefix);
+    char *key = arena_alloc(arena, n + 1 + sizeof hex);
+    memcpy(key, prefix, n);
+    key[n] = ':';
+    memcpy(key + n + 1, hex, sizeof hex);
+    return key;
 }
 
 static struct str fingerprint_str(const struct operation *op)
@@ -247,6 +252,19 @@ static enum err_code derive_key(const struct call *call, const struct tool *tool
     return ERR_NONE;
 }
 
+/* RFC 9562 version 8: bits of our own making. */
+static const char *uuid_of(struct arena *arena, const struct digest *digest, const char *hex)
+{
+    char *out = arena_copy_text(arena, "........-....-8...-....-............");
+    memcpy(out, hex, 8);
+    memcpy(out + 9, hex + 8, 4);
+    memcpy(out + 15, hex + 13, 3);
+    out[19] = "89ab"[(digest->b[8] >> 4) & 3];
+    memcpy(out + 20, hex + 17, 3);
+    memcpy(out + 24, hex + 20, 12);
+    return out;
+}
+
 static const char *make_provider_key(struct arena *arena, const struct provider *provider, const char *id)
 {
     struct digest digest = digest_sha256(str_of(id));
@@ -259,9 +277,7 @@ static const char *make_provider_key(struct arena *arena, const struct provider 
             key = arena_copy_text(arena, hex);
         break;
     case KEY_FORMAT_HEX: key = arena_copy_text(arena, hex); break;
-    case KEY_FORMAT_UUID: /* RFC 9562 version 8: bits of our own making */
-        return arena_printf(arena, "%.8s-%.4s-8%.3s-%c%.3s-%.12s", hex, hex + 8, hex + 13,
-                            "89ab"[(digest.b[8] >> 4) & 3], hex + 17, hex + 20);
+    case KEY_FORMAT_UUID: return uuid_of(arena, &digest, hex);
     }
     if (provider->key_bytes_max && strlen(key) > provider->key_bytes_max)
         key = arena_copy_str(arena, (struct str){key, provider->key_bytes_max});

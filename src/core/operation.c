@@ -70,6 +70,16 @@ bool operation_executor_holds(const struct operation *operation)
            strncmp(operation->owner, OPERATION_EXECUTOR_PREFIX, strlen(OPERATION_EXECUTOR_PREFIX)) == 0;
 }
 
+/* Ends with a NUL, as all texts of arenas do. */
+static char *put_str(struct str *str, char *at)
+{
+    if (str->n)
+        memcpy(at, str->p, str->n);
+    at[str->n] = '\0';
+    str->p = at;
+    return at + str->n + 1;
+}
+
 struct operation *operation_copy(struct arena *arena, const struct operation *operation)
 {
     struct operation *copy = arena_alloc(arena, sizeof *copy);
@@ -81,13 +91,19 @@ struct operation *operation_copy(struct arena *arena, const struct operation *op
         &copy->external_id, &copy->distinct_from, &copy->compensates, &copy->playbook,     &copy->compensation,
         &copy->escalation,  &copy->parent,
     };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        *texts[i] = arena_copy_text(arena, *texts[i]);
-    copy->claims = arena_str(arena, copy->claims);
-    copy->arguments = arena_str(arena, copy->arguments);
-    copy->result = arena_str(arena, copy->result);
-    copy->error = arena_str(arena, copy->error);
-    copy->approval = arena_str(arena, copy->approval);
-    copy->steps = arena_str(arena, copy->steps);
+    struct str *strs[] = {&copy->claims, &copy->arguments, &copy->result, &copy->error, &copy->approval, &copy->steps};
+    enum { TEXTS = sizeof texts / sizeof *texts, STRS = sizeof strs / sizeof *strs };
+    size_t bytes[TEXTS], sum = 0;
+    for (size_t i = 0; i < TEXTS; i++)
+        sum += bytes[i] = *texts[i] ? strlen(*texts[i]) + 1 : 0;
+    for (size_t i = 0; i < STRS; i++)
+        sum += strs[i]->p ? strs[i]->n + 1 : 0;
+    char *at = arena_alloc(arena, sum); /* one for all: this runs several times in each operation's life */
+    for (size_t i = 0; i < TEXTS; at += bytes[i++])
+        if (*texts[i])
+            *texts[i] = memcpy(at, *texts[i], bytes[i]);
+    for (size_t i = 0; i < STRS; i++)
+        if (strs[i]->p)
+            at = put_str(strs[i], at);
     return copy;
 }

@@ -60,6 +60,7 @@ void engine_free(struct engine *engine)
         free(route->name);
         free(route);
     }
+    flight_free_spares(engine);
     struct wait_list *list;
     for (at = 0; (list = map_next(&engine->lists, &at));)
         wait_list_free(list);

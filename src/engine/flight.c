@@ -14,11 +14,58 @@ static void commit(struct flight *flight, enum after_commit after);
 
 /* ---- life of the record itself ---- */
 
+/* Memory of flights that are over serves the next ones: each call has one. */
+#define SPARE_ARENA_MAX (16 * 1024) /* a larger one is given back */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SPARES_MAX 0
+#endif
+#elif defined(__SANITIZE_ADDRESS__) /* who uses one that is over is to be seen */
+#define SPARES_MAX 0
+#endif
+#ifndef SPARES_MAX
+#define SPARES_MAX 64
+#endif
+
+static struct flight *blank(struct engine *engine)
+{
+    struct flight *flight = engine->spare;
+    if (!flight)
+        return mem_zero(sizeof *flight);
+    struct arena arena = flight->arena;
+    engine->spare = flight->next_spare;
+    engine->spare_count--;
+    *flight = (struct flight){.arena = arena};
+    return flight;
+}
+
+static void keep_or_free(struct engine *engine, struct flight *flight)
+{
+    if (engine->spare_count == SPARES_MAX || flight->arena.bytes > SPARE_ARENA_MAX) {
+        arena_release(&flight->arena);
+        free(flight);
+        return;
+    }
+    arena_reset(&flight->arena);
+    flight->next_spare = engine->spare;
+    engine->spare = flight;
+    engine->spare_count++;
+}
+
+void flight_free_spares(struct engine *engine)
+{
+    while (engine->spare) {
+        struct flight *flight = engine->spare;
+        engine->spare = flight->next_spare;
+        arena_release(&flight->arena);
+        free(flight);
+    }
+}
+
 struct flight *flight_new(struct engine *engine)
 {
-    struct flight *flight = mem_zero(sizeof *flight);
+    struct flight *flight = blank(engine);
     flight->engine = engine;
-    arena_init(&flight->arena);
     flight->request.arena = &flight->arena;
     flight->request.user = flight;
     return flight;
@@ -35,6 +82,7 @@ void flight_set_tool(struct flight *flight, struct registry *registry, const str
 void flight_register(struct flight *flight)
 {
     map_put(&flight->engine->flights, flight->op.id, flight);
+    flight->registered = true;
     callers_take_over(flight);
 }
 
@@ -67,14 +115,13 @@ void flight_free(struct flight *flight)
     struct engine *engine = flight->engine;
     release_slot(flight);
     heap_remove(&engine->stalls, &flight->timer);
-    if (map_get(&engine->flights, flight->op.id) == flight) {
+    if (flight->registered && map_get(&engine->flights, flight->op.id) == flight) {
         map_remove(&engine->flights, flight->op.id);
         callers_leave(flight);
         inbox_flight_gone(engine->inbox, flight->op.id);
     }
     registry_unref(flight->registry);
-    arena_release(&flight->arena);
-    free(flight);
+    keep_or_free(engine, flight);
     engine_check_stopped(engine);
 }
 
@@ -740,7 +787,8 @@ static void expire_done(struct ledger_request *request)
     MARK(expire_done);
     replay_forget(&flight->engine->replay, &flight->op.key_hash);
     flight->phase = PHASE_NEW;
-    if (request->code && request->code != ERR_STALE && request->code != ERR_NOT_FOUND)
+    bool stays = request->code == ERR_CONFLICT; /* while its parent is open: the end of the lease is soon enough */
+    if (request->code && !stays && request->code != ERR_STALE && request->code != ERR_NOT_FOUND)
         engine_plan(flight->engine, engine_now(flight->engine) + COMMIT_RETRY_MAX_MS);
     flight_free(flight);
 }

@@ -91,6 +91,7 @@ struct flight {
     const struct json *arguments; /* parsed */
     struct route *route;
     bool has_slot;
+    bool registered; /* among the engine's flights */
     struct queued queued;
     struct wait_list callers;
     struct attempt attempt;                          /* the one on the wire or about to be */
@@ -112,6 +113,7 @@ struct flight {
     int64_t stall_ms;
     struct heap_node timer; /* of a stalled commit */
     struct ledger_request request;
+    struct flight *next_spare;
     /* a person's decision under way */
     engine_reply_fn *decided;
     void *decided_user;
@@ -131,7 +133,9 @@ struct engine {
     int64_t stop_deadline_ms;
     void (*stopped)(void *user);
     void *stopped_user;
-    struct map flights;    /* operation id → flight */
+    struct map flights;   /* operation id → flight */
+    struct flight *spare; /* memory for the next ones */
+    size_t spare_count;
     struct map lists;      /* operation id → wait_list of its own */
     struct map routes;     /* provider name → route */
     struct heap deadlines; /* waiters */
@@ -220,6 +224,7 @@ struct flight *flight_new(struct engine *engine);
 struct flight *flight_from(struct engine *engine, const struct operation *op, bool owned); /* registered in the map */
 void flight_register(struct flight *flight);
 void flight_free(struct flight *flight);
+void flight_free_spares(struct engine *engine);
 void flight_set_tool(struct flight *flight, struct registry *registry, const struct tool *tool);
 void flight_begin_attempt(struct flight *flight, enum attempt_kind kind);
 void flight_send(struct flight *flight);

@@ -1,8 +1,10 @@
 /* The ledger in memory: the same answers as the SQLite one (test/contract), for tests and the simulator.
  * Single-threaded; commands wait until the next poll, so that callers meet the same order of things as with a real
- * ledger. Rows lie in an array ordered by id; sizes are those of a test, so claims and filters walk it. */
+ * ledger. Rows lie in an array ordered by id; sizes are those of a test, so filters walk it, and claims an array of the
+ * times at which rows are due. */
 #include "ledger/ledger.h"
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "core/playbook.h"
 #include "core/steps.h"
@@ -13,16 +15,19 @@
 #include <stdlib.h>
 
 #define BUCKETS           1024 /* power of two */
+#define CALLERS           64   /* power of two */
 #define GET_INCIDENTS_MAX 16
 
 struct mem_row {
+    char id[OPERATION_ID_SIZE];
+    size_t due;           /* its place in the ledger's dues */
     struct operation *op; /* in life */
     struct arena life;    /* of op */
     struct arena spare;   /* in which the next transition makes op anew */
     struct arena history; /* texts of events and attempts */
     struct event *events;
     struct attempt *attempts;
-    size_t event_count, attempt_count;
+    size_t event_count, event_room, attempt_count;
     struct mem_row *next_key;  /* same bucket */
     struct mem_row *next_call; /* same bucket, newer first */
 };
@@ -30,6 +35,17 @@ struct mem_row {
 struct mem_stone {
     struct tombstone tombstone;
     struct mem_stone *next_key;
+};
+
+struct mem_due {
+    int64_t wake_at_ms; /* the row's */
+    struct mem_row *row;
+};
+
+/* Rows of callers whose names fall into the same bucket, by id. */
+struct mem_callers {
+    struct mem_row **rows;
+    size_t count, room;
 };
 
 struct mem_ledger {
@@ -40,7 +56,11 @@ struct mem_ledger {
     struct arena arena;             /* tombstones, incidents, tokens */
     struct mem_row **rows;          /* by id */
     size_t row_count, row_room;
+    struct mem_due *dues; /* one for each row, in no order */
+    size_t due_room;
+    struct map by_id, stones_by_id; /* → mem_row, tombstone */
     struct mem_row *by_key[BUCKETS], *by_call[BUCKETS];
+    struct mem_callers callers[CALLERS];
     struct mem_stone *stones[BUCKETS];
     struct incident *incidents; /* by id */
     size_t incident_count, incident_room;
@@ -74,7 +94,7 @@ static size_t position(const struct mem_ledger *ledger, const char *id)
     size_t low = 0, high = ledger->row_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (strcmp(ledger->rows[middle]->op->id, id) < 0)
+        if (strcmp(ledger->rows[middle]->id, id) < 0)
             low = middle + 1;
         else
             high = middle;
@@ -95,8 +115,7 @@ static int compare_age(const char *a, const char *b)
 
 static struct mem_row *find_row(const struct mem_ledger *ledger, const char *id)
 {
-    size_t at = position(ledger, id);
-    return at < ledger->row_count && strcmp(ledger->rows[at]->op->id, id) == 0 ? ledger->rows[at] : NULL;
+    return map_get(&ledger->by_id, id);
 }
 
 static void row_free(struct mem_row *row)
@@ -109,18 +128,19 @@ static void row_free(struct mem_row *row)
     free(row);
 }
 
-static void set_operation(struct mem_row *row, const struct operation *op)
+static void set_operation(struct mem_ledger *ledger, struct mem_row *row, const struct operation *op)
 {
     struct arena life = row->spare;
     arena_reset(&life);
     row->op = operation_copy(&life, op);
     row->spare = row->life;
     row->life = life;
+    ledger->dues[row->due].wake_at_ms = op->wake_at_ms;
 }
 
 static void add_event(struct mem_row *row, const struct event *event)
 {
-    row->events = mem_grow(row->events, (row->event_count + 1) * sizeof *row->events);
+    row->events = room_for(row->events, row->event_count, &row->event_room, sizeof *row->events);
     struct event *copy = &row->events[row->event_count++];
     *copy = *event;
     copy->actor = arena_copy_text(&row->history, event->actor);
@@ -139,11 +159,50 @@ static void set_attempt(struct mem_row *row, const struct attempt *attempt)
     row->attempts[at].detail = arena_copy_text(&row->history, attempt->detail);
 }
 
+static uint32_t mixed(uint32_t hash, const char *text) /* FNV-1a */
+{
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 16777619u;
+    return hash;
+}
+
+static struct mem_callers *callers_of(struct mem_ledger *ledger, const struct operation *op)
+{
+    uint32_t hash = mixed(mixed(mixed(2166136261u, op->tool), op->principal), op->tenant);
+    return &ledger->callers[(hash ^ hash >> 16) & (CALLERS - 1)];
+}
+
+static void add_to_callers(struct mem_ledger *ledger, struct mem_row *row)
+{
+    struct mem_callers *callers = callers_of(ledger, row->op);
+    callers->rows = room_for(callers->rows, callers->count, &callers->room, sizeof *callers->rows);
+    size_t at = callers->count++;
+    for (; at > 0 && strcmp(callers->rows[at - 1]->id, row->id) > 0; at--)
+        callers->rows[at] = callers->rows[at - 1];
+    callers->rows[at] = row;
+}
+
+static void remove_from_callers(struct mem_ledger *ledger, const struct mem_row *row)
+{
+    struct mem_callers *callers = callers_of(ledger, row->op);
+    size_t at = 0;
+    while (callers->rows[at] != row)
+        at++;
+    callers->count--;
+    memmove(&callers->rows[at], &callers->rows[at + 1], (callers->count - at) * sizeof *callers->rows);
+}
+
 static void insert_row(struct mem_ledger *ledger, const struct ledger_admit *admit)
 {
     const struct operation *op = admit->admission.op;
     struct mem_row *row = mem_zero(sizeof *row);
-    set_operation(row, op);
+    memcpy(row->id, op->id, sizeof row->id);
+    ledger->dues = room_for(ledger->dues, ledger->row_count, &ledger->due_room, sizeof *ledger->dues);
+    row->due = ledger->row_count;
+    ledger->dues[row->due].row = row;
+    set_operation(ledger, row, op);
+    map_put(&ledger->by_id, row->id, row);
+    add_to_callers(ledger, row);
     size_t at = position(ledger, op->id);
     ledger->rows = room_for(ledger->rows, ledger->row_count, &ledger->row_room, sizeof *ledger->rows);
     memmove(&ledger->rows[at + 1], &ledger->rows[at], (ledger->row_count - at) * sizeof *ledger->rows);
@@ -172,9 +231,13 @@ static void remove_row(struct mem_ledger *ledger, struct mem_row *row)
     while (*link != row)
         link = &(*link)->next_call;
     *link = row->next_call;
-    size_t at = position(ledger, row->op->id);
+    remove_from_callers(ledger, row);
+    map_remove(&ledger->by_id, row->id);
+    size_t at = position(ledger, row->id);
     ledger->row_count--;
     memmove(&ledger->rows[at], &ledger->rows[at + 1], (ledger->row_count - at) * sizeof *ledger->rows);
+    ledger->dues[row->due] = ledger->dues[ledger->row_count];
+    ledger->dues[row->due].row->due = row->due;
     row_free(row);
 }
 
@@ -227,14 +290,10 @@ static bool same_caller(const struct operation *a, const struct operation *b)
 
 static const struct tombstone *find_stone(const struct mem_ledger *ledger, const char *operation)
 {
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (const struct mem_stone *stone = ledger->stones[i]; stone; stone = stone->next_key)
-            if (strcmp(stone->tombstone.operation, operation) == 0)
-                return &stone->tombstone;
-    return NULL;
+    return map_get(&ledger->stones_by_id, operation);
 }
 
-static void gather(const struct mem_ledger *ledger, const struct admission *admission, struct admission_facts *facts)
+static void gather(struct mem_ledger *ledger, const struct admission *admission, struct admission_facts *facts)
 {
     const struct operation *op = admission->op;
     answers_by_key(ledger, &op->key_hash, op->tenant, op->tool, &facts->by_key, &facts->tombstone);
@@ -253,9 +312,10 @@ static void gather(const struct mem_ledger *ledger, const struct admission *admi
     }
     if (!admission->hold_in_doubt)
         return;
-    for (size_t i = 0; i < ledger->row_count && facts->in_doubt_count < ADMISSION_CANDIDATES_MAX; i++)
-        if (admission_doubts(admission, ledger->rows[i]->op) && same_caller(ledger->rows[i]->op, op))
-            facts->in_doubt[facts->in_doubt_count++] = ledger->rows[i]->op;
+    const struct mem_callers *callers = callers_of(ledger, op);
+    for (size_t i = 0; i < callers->count && facts->in_doubt_count < ADMISSION_CANDIDATES_MAX; i++)
+        if (admission_doubts(admission, callers->rows[i]->op) && same_caller(callers->rows[i]->op, op))
+            facts->in_doubt[facts->in_doubt_count++] = callers->rows[i]->op;
 }
 
 /* A new call that claims something: whether it gets it. */
@@ -376,7 +436,7 @@ static enum err_code apply(struct mem_ledger *ledger, struct ledger_request *req
     enum state from = row->op->state;
     ledger->by_state[row->op->state]--;
     ledger->by_state[op.state]++;
-    set_operation(row, &op);
+    set_operation(ledger, row, &op);
     for (size_t i = 0; i < change->attempt_count; i++)
         set_attempt(row, &change->attempts[i]);
     for (size_t i = 0; i < change->event_count; i++)
@@ -473,12 +533,13 @@ static int compare_due(const void *left, const void *right)
     return compare_age(a->op->id, b->op->id);
 }
 
-static bool wanted(const struct ledger_claim *claim, const struct operation *op)
+static bool wanted(const struct ledger_claim *claim, const struct mem_due *due)
 {
-    if (claim->foreign)
-        return !state_terminal(op->state) && op->owner && !text_equal(op->owner, claim->owner) &&
-               !operation_executor_holds(op);
-    return op->wake_at_ms > 0 && op->wake_at_ms <= claim->now_ms;
+    const struct operation *op = due->row->op;
+    if (!claim->foreign)
+        return due->wake_at_ms > 0 && due->wake_at_ms <= claim->now_ms;
+    return !state_terminal(op->state) && op->owner && !text_equal(op->owner, claim->owner) &&
+           !operation_executor_holds(op);
 }
 
 static bool claimable(const struct ledger_claim *claim, const struct operation *op)
@@ -492,14 +553,20 @@ static void earliest(int64_t *at, int64_t other)
         *at = other;
 }
 
-static void claim_row(struct ledger_claim *claim, struct mem_row *row, struct arena *arena)
+static void set_wake(struct mem_ledger *ledger, struct mem_row *row, int64_t at_ms)
 {
-    claim->former_owners[claim->count] = arena_copy_text(arena, row->op->owner);
-    struct operation op = *row->op;
-    op.owner = claim->owner;
-    op.lease_until_ms = op.wake_at_ms = claim->now_ms + claim->lease_ms;
-    set_operation(row, &op);
-    claim->ops[claim->count++] = copy_out(arena, row->op, true);
+    row->op->wake_at_ms = ledger->dues[row->due].wake_at_ms = at_ms;
+}
+
+static void claim_row(struct mem_ledger *ledger, struct ledger_claim *claim, struct mem_row *row, struct arena *arena)
+{
+    struct operation *op = row->op;
+    claim->former_owners[claim->count] = arena_copy_text(arena, op->owner);
+    if (!text_equal(op->owner, claim->owner))
+        op->owner = arena_copy_text(&row->life, claim->owner);
+    op->lease_until_ms = claim->now_ms + claim->lease_ms;
+    set_wake(ledger, row, op->lease_until_ms);
+    claim->ops[claim->count++] = copy_out(arena, op, true);
 }
 
 /* The earliest time after which another claim could find something: a due row that did not fit, the end of a lease that
@@ -509,8 +576,8 @@ static void next_wake(const struct mem_ledger *ledger, struct ledger_claim *clai
     int64_t after = claim->count == claim->limit || claim->foreign ? 0 : claim->now_ms;
     claim->next_wake_ms = held_until;
     for (size_t i = 0; i < ledger->row_count; i++)
-        if (ledger->rows[i]->op->wake_at_ms > after)
-            earliest(&claim->next_wake_ms, ledger->rows[i]->op->wake_at_ms);
+        if (ledger->dues[i].wake_at_ms > after)
+            earliest(&claim->next_wake_ms, ledger->dues[i].wake_at_ms);
 }
 
 static enum err_code claim_due(struct mem_ledger *ledger, struct ledger_request *request)
@@ -524,13 +591,14 @@ static enum err_code claim_due(struct mem_ledger *ledger, struct ledger_request 
     struct mem_row **due = mem_alloc((ledger->row_count + 1) * sizeof(struct mem_row *));
     size_t due_count = 0;
     for (size_t i = 0; i < ledger->row_count; i++)
-        if (wanted(claim, ledger->rows[i]->op))
-            due[due_count++] = ledger->rows[i];
-    qsort(due, due_count, sizeof(struct mem_row *), compare_due);
+        if (wanted(claim, &ledger->dues[i]))
+            due[due_count++] = ledger->dues[i].row;
+    if (due_count > 1)
+        qsort(due, due_count, sizeof(struct mem_row *), compare_due);
     int64_t held_until = 0;
     for (size_t i = 0; i < due_count && claim->count < claim->limit; i++) {
         if (claimable(claim, due[i]->op))
-            claim_row(claim, due[i], request->arena);
+            claim_row(ledger, claim, due[i], request->arena);
         else
             earliest(&held_until, due[i]->op->lease_until_ms);
     }
@@ -573,6 +641,7 @@ static void add_stone(struct mem_ledger *ledger, const struct operation *op, int
     kept->tombstone = *copy_stone(&ledger->arena, &stone);
     kept->next_key = ledger->stones[bucket(&op->key_hash)];
     ledger->stones[bucket(&op->key_hash)] = kept;
+    map_put(&ledger->stones_by_id, kept->tombstone.operation, &kept->tombstone);
 }
 
 static enum err_code expire(struct mem_ledger *ledger, struct ledger_request *request)
@@ -880,7 +949,7 @@ static void wake_row(void *user, const char *operation, int64_t at_ms)
 {
     struct mem_row *row = find_row(user, operation);
     if (row && !row->op->owner)
-        row->op->wake_at_ms = at_ms;
+        set_wake(user, row, at_ms);
 }
 
 /* ---- the interface ---- */
@@ -968,7 +1037,12 @@ static void mem_close(struct ledger *base)
         mem_poll(base);
     for (size_t i = 0; i < ledger->row_count; i++)
         row_free(ledger->rows[i]);
+    for (size_t i = 0; i < CALLERS; i++)
+        free(ledger->callers[i].rows);
     free(ledger->rows);
+    free(ledger->dues);
+    map_release(&ledger->by_id);
+    map_release(&ledger->stones_by_id);
     free(ledger->incidents);
     free(ledger->tokens);
     mem_inbox_release(&ledger->inbox);

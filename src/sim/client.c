@@ -16,12 +16,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CALLS_MAX      24     /* then it gives up; the numbers in traces stay below 64 */
-#define STARTS_MAX     400    /* looks for a gateway or for its partner */
-#define LATE_RETURN_MS 300000 /* a client comes back after retention, if that is not longer */
-#define ROLLS_PER_CALL 48
-#define TENANTS        2
-#define PRINCIPALS     3
+#define CALLS_MAX       24     /* then it gives up; the numbers in traces stay below 64 */
+#define STARTS_MAX      400    /* looks for a gateway or for its partner */
+#define PARTNER_WAIT_MS 250    /* until it has heard of its partner … */
+#define GATEWAY_WAIT_MS 300    /* … or that a gateway is up */
+#define LATE_RETURN_MS  300000 /* a client comes back after retention, if that is not longer */
+#define ROLLS_PER_CALL  48
+#define TENANTS         2
+#define PRINCIPALS      3
 
 enum mode { /* what makes two calls of this client the same call */
             MODE_READ,
@@ -72,13 +74,17 @@ struct client {
     char distinct[ADMISSION_DISTINCT_MAX][OPERATION_ID_SIZE];
     size_t distinct_count;
     struct sim_event turn;
+    struct client *waiting;      /* those that wait for news of it … */
+    struct client *next_waiting; /* … or for a gateway */
+    bool waits;
 };
 
 struct sim_clients {
     struct client *clients; /* 1 … count */
     uint32_t count, open;
-    struct agent_call *calls;
+    struct agent_call *calls, *spare;
     size_t out;
+    struct client *without_gateway;
 };
 
 static const char *const tenants[TENANTS] = {"acme", "zeta"};
@@ -101,6 +107,26 @@ static void say(struct sim *sim, const struct client *client, const char *text)
 }
 
 /* ---- plans ---- */
+
+/* Numbers are written by hand: each call has some. */
+static char *put_number(char *at, uint32_t n)
+{
+    char digits[10];
+    size_t count = 0;
+    do
+        digits[count++] = (char)('0' + n % 10);
+    while ((n /= 10) > 0);
+    while (count > 0)
+        *at++ = digits[--count];
+    return at;
+}
+
+static void name(char *out, const char *before, uint32_t n)
+{
+    size_t length = strlen(before);
+    memcpy(out, before, length);
+    *put_number(out + length, n) = '\0';
+}
 
 static enum mode mode_of(const struct tool *tool, struct dice *dice)
 {
@@ -159,15 +185,55 @@ static void plan(struct sim *sim, struct client *client)
     client->principal = (unsigned)roll(dice, PRINCIPALS);
     client->has_run = client->mode == MODE_STEP || roll(dice, 2) == 0;
     client->has_session = roll(dice, 2) == 0;
-    snprintf(client->key, sizeof client->key, "k-%u", n);
-    snprintf(client->run, sizeof client->run, "run-%u", (n + 3) / 4); /* shared by neighbours: the scope of 2.9 */
-    snprintf(client->step, sizeof client->step, "step-%u", n);
-    snprintf(client->session, sizeof client->session, "s-%u", (n + 2) / 3);
-    snprintf(client->call, sizeof client->call, "c-%u", n);
+    name(client->key, "k-", n);
+    name(client->run, "run-", (n + 3) / 4); /* shared by neighbours: the scope of 2.9 */
+    name(client->step, "step-", n);
+    name(client->session, "s-", (n + 2) / 3);
+    name(client->call, "c-", n);
     uint64_t how = roll(dice, 10), back = roll(dice, 6);
     if (n > back + 1)
         relate(client, &sim->clients->clients[n - 1 - back], how);
     client->not_before_ms = roll(dice, 15) == 0 ? sim->now_ms + roll_between(dice, 0, 60000) : 0;
+}
+
+/* ---- waiting ---- */
+
+static void again_in(struct sim *sim, struct client *client, int64_t ms)
+{
+    if (!client->done && !client->turn.place)
+        schedule_in(sim, &client->turn, ms);
+}
+
+static void wait_in(struct client **list, struct client *client)
+{
+    if (client->waits)
+        return;
+    client->waits = true;
+    client->next_waiting = *list;
+    *list = client;
+}
+
+/* Each at a moment of its own. */
+static void wake_all(struct sim *sim, struct client **list, uint32_t within_ms)
+{
+    struct client *next;
+    for (struct client *client = *list; client; client = next) {
+        next = client->next_waiting;
+        client->waits = false;
+        again_in(sim, client, 1 + client->n * 37 % within_ms);
+    }
+    *list = NULL;
+}
+
+static void tell_the_related(struct sim *sim, struct client *client)
+{
+    wake_all(sim, &client->waiting, PARTNER_WAIT_MS);
+}
+
+void clients_gateway_up(struct sim *sim)
+{
+    if (sim->clients)
+        wake_all(sim, &sim->clients->without_gateway, GATEWAY_WAIT_MS);
 }
 
 /* ---- ends ---- */
@@ -181,12 +247,7 @@ static void give_up(struct sim *sim, struct client *client, const char *why)
     client->may_be_asked = true;
     schedule_drop(sim, &client->turn);
     sim->clients->open--;
-}
-
-static void again_in(struct sim *sim, struct client *client, int64_t ms)
-{
-    if (!client->done && !client->turn.place)
-        schedule_in(sim, &client->turn, ms);
+    tell_the_related(sim, client);
 }
 
 static void call_free(struct agent_call *call)
@@ -199,8 +260,20 @@ static void call_free(struct agent_call *call)
         call->next->at = call->at;
     call->client->out--;
     sim->clients->out--;
-    arena_release(&call->arena);
-    free(call);
+    call->next = sim->clients->spare;
+    sim->clients->spare = call;
+}
+
+static struct agent_call *call_new(struct sim_clients *clients)
+{
+    struct agent_call *call = clients->spare;
+    if (!call)
+        return mem_zero(sizeof *call);
+    struct arena arena = call->arena; /* what it has grown to is kept */
+    clients->spare = call->next;
+    arena_reset(&arena);
+    *call = (struct agent_call){.arena = arena};
+    return call;
 }
 
 /* ---- what an answer means to the client ---- */
@@ -234,6 +307,7 @@ static void told_the_end(struct sim *sim, struct client *client, struct dice *di
     int64_t later = roll_between(dice, 1, 20000), kept = kept_ms(client->tool);
     bool keyless = client->mode == MODE_REPEAT, once = keyless && client->tool->repeat_window_ms == 0;
     client->told = true;
+    tell_the_related(sim, client);
     if (client->calls >= CALLS_MAX) {
         give_up(sim, client, "has heard enough");
     } else if (nothing && corrects && can_be_rewritten(client) && client->relation != RELATION_AGAIN) {
@@ -261,6 +335,7 @@ static void told_of_operation(struct sim *sim, struct client *client, const stru
         return;
     }
     client->may_be_asked = true;
+    tell_the_related(sim, client);
     if (client->calls >= CALLS_MAX)
         give_up(sim, client, "gives up");
     else
@@ -363,6 +438,18 @@ static void answered(void *user, const struct engine_reply *reply)
 
 /* ---- calls ---- */
 
+/* "sim-<intent>-<call>" */
+static const char *trace_of(struct agent_call *call)
+{
+    char *text = arena_alloc(&call->arena, sizeof "sim--" + 20), *at = text + 4;
+    memcpy(text, "sim-", 4);
+    at = put_number(at, call->client->n);
+    *at++ = '-';
+    at = put_number(at, call->caller.call);
+    *at = '\0';
+    return text;
+}
+
 static void fill_request(struct agent_call *call)
 {
     struct sim *sim = call->sim;
@@ -392,7 +479,7 @@ static void fill_request(struct agent_call *call)
     unsigned principal = client->principal + (other_person && (own_key || business || client->mode == MODE_STEP));
     out->principal = principals[principal % PRINCIPALS];
     out->arguments = arguments;
-    out->trace = arena_printf(&call->arena, "sim-%u-%u", client->n, call->caller.call);
+    out->trace = trace_of(call);
     out->not_before_ms = first ? client->not_before_ms : 0;
     if (own_key)
         out->idempotency_key = client->key;
@@ -465,6 +552,7 @@ static void run_leave(struct sim *sim, struct sim_event *event)
     if (!call->left) {
         call->left = true;
         call->client->may_be_asked = true;
+        tell_the_related(sim, call->client);
         say(sim, call->client, "leaves");
         again_in(sim, call->client, 200);
     }
@@ -502,8 +590,7 @@ static bool make_call(struct sim *sim, struct client *client, bool second)
     if (!gateway)
         return false;
     struct sim_clients *clients = sim->clients;
-    struct agent_call *call = mem_zero(sizeof *call);
-    arena_init(&call->arena);
+    struct agent_call *call = call_new(clients);
     call->sim = sim;
     call->client = client;
     call->gateway = gateway;
@@ -574,7 +661,8 @@ static bool may_start(struct sim *sim, struct client *client)
             give_up(sim, client, "has nothing to rewrite");
         break;
     }
-    again_in(sim, client, 250);
+    if (!client->done)
+        wait_in(&partner->waiting, client);
     return false;
 }
 
@@ -608,7 +696,7 @@ static void run_turn(struct sim *sim, struct sim_event *event)
     if (made && twice)
         make_call(sim, client, true);
     if (!made)
-        again_in(sim, client, 300); /* no gateway is up */
+        wait_in(&sim->clients->without_gateway, client);
 }
 
 void clients_gateway_died(struct sim *sim, struct gateway *gateway)
@@ -621,6 +709,7 @@ void clients_gateway_died(struct sim *sim, struct gateway *gateway)
             continue;
         call->dead = true; /* the engine's last word on it is ignored */
         call->client->may_be_asked = true;
+        tell_the_related(sim, call->client);
         schedule_drop(sim, &call->deliver);
         schedule_drop(sim, &call->leave);
         again_in(sim, call->client, 200);
@@ -660,6 +749,12 @@ void clients_free(struct sim_clients *clients)
         return;
     while (clients->calls)
         call_free(clients->calls);
+    while (clients->spare) {
+        struct agent_call *call = clients->spare;
+        clients->spare = call->next;
+        arena_release(&call->arena);
+        free(call);
+    }
     free(clients->clients);
     free(clients);
 }

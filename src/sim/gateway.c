@@ -127,6 +127,7 @@ static void run_start(struct sim *sim, struct sim_event *event)
     engine_on_schedule(gateway->engine, on_schedule, gateway);
     engine_start(gateway->engine);
     gateway_moved(gateway);
+    clients_gateway_up(sim);
 }
 
 static void ignore(void *user)

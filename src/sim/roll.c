@@ -46,7 +46,7 @@ uint64_t sim_faults_within_contract(void)
 }
 
 /* The finaliser of splitmix64. */
-static uint64_t mixed(uint64_t x)
+static inline uint64_t mixed(uint64_t x)
 {
     x ^= x >> 30;
     x *= UINT64_C(0xbf58476d1ce4e5b9);
@@ -55,10 +55,20 @@ static uint64_t mixed(uint64_t x)
     return x ^ x >> 31;
 }
 
-uint64_t roll_hash(uint64_t seed, uint32_t stream, uint32_t index)
+static inline uint64_t hash_at(uint64_t mixed_seed, uint32_t stream, uint32_t index)
 {
     uint64_t place = (uint64_t)stream << 32 | index;
-    return mixed(mixed(seed + UINT64_C(0x9e3779b97f4a7c15)) ^ mixed(place + UINT64_C(0xd1b54a32d192ed03)));
+    return mixed(mixed_seed ^ mixed(place + UINT64_C(0xd1b54a32d192ed03)));
+}
+
+uint64_t roll_mix_seed(uint64_t seed)
+{
+    return mixed(seed + UINT64_C(0x9e3779b97f4a7c15));
+}
+
+uint64_t roll_hash(uint64_t seed, uint32_t stream, uint32_t index)
+{
+    return hash_at(roll_mix_seed(seed), stream, index);
 }
 
 struct dice dice_of(struct sim *sim, uint32_t stream)
@@ -69,7 +79,7 @@ struct dice dice_of(struct sim *sim, uint32_t stream)
 uint64_t roll(struct dice *dice, uint64_t n)
 {
     assert(n > 0);
-    return roll_hash(dice->sim->options->seed, dice->stream, dice->index++) % n;
+    return hash_at(dice->sim->mixed_seed, dice->stream, dice->index++) % n;
 }
 
 int64_t roll_between(struct dice *dice, int64_t from, int64_t to)
@@ -113,8 +123,11 @@ bool roll_fault(struct dice *dice, enum sim_fault fault, unsigned weight)
     struct sim *sim = dice->sim;
     const struct sim_options *options = sim->options;
     uint32_t index = dice->index;
-    bool hit = roll(dice, 10000) < (uint64_t)percent_of(sim, fault) * weight;
-    if (!hit || sim->over || !(options->faults & SIM_FAULT_BIT(fault)) || left_out(options, dice->stream, index))
+    dice->index++;
+    if (sim->over || !(options->faults & SIM_FAULT_BIT(fault)))
+        return false;
+    bool hit = hash_at(sim->mixed_seed, dice->stream, index) % 10000 < (uint64_t)percent_of(sim, fault) * weight;
+    if (!hit || left_out(options, dice->stream, index))
         return false;
     remember(sim->result, dice->stream, index);
     sim->result->faults++;

@@ -7,6 +7,8 @@
 /* Takes the first event that is due until then off the heap; NULL when there is none. */
 struct sim_event *schedule_take(struct sim *sim, int64_t until_ms);
 
+/* A seed as the dice want it: the same for all rolls of a run. */
+uint64_t roll_mix_seed(uint64_t seed);
 /* A number that depends on these three only. */
 uint64_t roll_hash(uint64_t seed, uint32_t stream, uint32_t index);
 

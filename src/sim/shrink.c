@@ -168,9 +168,13 @@ void sim_shrink(const struct sim_options *options, unsigned runs_max, struct buf
 {
     struct shrinker shrinker = {.runs_left = runs_max ? runs_max : 1};
     struct sim_options first = *options;
+    struct sim_shared *own = options->shared ? NULL : sim_shared_new();
     first.watch = NULL;
+    if (own)
+        first.shared = own;
     if (!still_fails(&shrinker, &first)) {
         buf_printf(trace, "seed %llu breaks no rule\n", (unsigned long long)options->seed);
+        sim_shared_free(own);
         return;
     }
     leave_out_kinds(&shrinker);
@@ -187,6 +191,7 @@ void sim_shrink(const struct sim_options *options, unsigned runs_max, struct buf
     sim_run(&last, &result);
     sim_result_release(&result);
     sim_result_release(&shrinker.last);
+    sim_shared_free(own);
     free(shrinker.intents);
     free(shrinker.decisions);
 }
