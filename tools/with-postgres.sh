@@ -15,20 +15,22 @@ if [ -z "$bin" ]; then
     exit 77
 fi
 
-# PostgreSQL refuses to run as root.
+# PostgreSQL refuses to run as root. It ends with this script, however that ends.
 as_server() {
     if [ "$(id -u)" -eq 0 ]; then
-        setpriv --reuid=postgres --regid=postgres --init-groups --inh-caps=-all "$@"
+        exec setpriv --reuid=postgres --regid=postgres --init-groups --inh-caps=-all --pdeathsig QUIT "$@"
     else
-        "$@"
+        exec setpriv --pdeathsig QUIT "$@"
     fi
 }
 
 folder=$(mktemp -d /tmp/onced-pg-XXXXXX)
 command=
+server=
 stop() {
     [ -z "$command" ] || kill "$command" 2>/dev/null || true
-    [ ! -e "$folder/data/postmaster.pid" ] || as_server "$bin/pg_ctl" -s -D "$folder/data" -m immediate stop || true
+    [ -z "$server" ] || kill -QUIT "$server" 2>/dev/null || true
+    [ -z "$server" ] || wait "$server" 2>/dev/null || true
     rm -rf "$folder"
 }
 trap stop EXIT
@@ -38,16 +40,23 @@ trap 'exit 129' HUP
 [ "$(id -u)" -ne 0 ] || chown postgres: "$folder"
 
 cd "$folder"
-if ! as_server "$bin/initdb" -D "$folder/data" -U onced -A trust -E UTF8 --locale=C --no-sync >"$folder/log" 2>&1; then
+if ! (as_server "$bin/initdb" -D "$folder/data" -U onced -A trust -E UTF8 --locale=C --no-sync) >"$folder/log" 2>&1; then
     cat "$folder/log" >&2
     exit 1
 fi
 options=${POSTGRES_OPTIONS:--c fsync=off -c full_page_writes=off -c autovacuum=off -c shared_buffers=32MB}
-if ! as_server "$bin/pg_ctl" -s -D "$folder/data" -w -t 60 -l "$folder/data/log" \
-    -o "-k $folder -c listen_addresses='' -p 5432 $options" start; then
-    cat "$folder/data/log" >&2
-    exit 1
-fi
+# shellcheck disable=SC2086
+(as_server "$bin/postgres" -D "$folder/data" -k "$folder" -c "listen_addresses=" -p 5432 $options) >>"$folder/log" 2>&1 &
+server=$!
+tries=0
+until "$bin/pg_isready" -q -h "$folder" -p 5432; do
+    tries=$((tries + 1))
+    if [ "$tries" -gt 600 ] || ! kill -0 "$server" 2>/dev/null; then
+        cat "$folder/log" >&2
+        exit 1
+    fi
+    sleep 0.1
+done
 cd - >/dev/null
 
 export ONCED_POSTGRES="postgresql://onced@/postgres?host=$folder&port=5432"

@@ -217,6 +217,7 @@ static bool connect_now(struct postgres_ledger *ledger, bool *committed, struct 
         ledger->pause_ms = 0;
         return true;
     }
+    ledger->away.code = ERR_UNAVAILABLE; /* whatever it is, it can pass: nothing was done */
     *err = ledger->away;
     ledger->pause_ms = ledger->pause_ms ? 2 * ledger->pause_ms : PAUSE_MIN_MS;
     if (ledger->pause_ms > PAUSE_MAX_MS)

@@ -299,8 +299,11 @@ static enum err_code take_epoch(struct pg *pg, bool *committed, struct err *err)
                     "epoch = g.epoch + 1, seen_ms = excluded.seen_ms RETURNING epoch, batch",
                     1, values, &found, row, err))
         return err->code;
+    if (pg->epoch == 0) /* a row that is there under our random id: its numbers go on, so that none means two things */
+        pg->batch = row[1];
+    else
+        *committed = row[1] == pg->batch;
     pg->epoch = row[0];
-    *committed = pg->batch > 0 && row[1] == pg->batch;
     return ERR_NONE;
 }
 

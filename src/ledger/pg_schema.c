@@ -120,20 +120,20 @@ static enum err_code forget_gateways(struct pg *pg, struct err *err)
 {
     return pg_exec(
         pg,
-        "BEGIN; CREATE TEMPORARY TABLE gone ON COMMIT DROP AS SELECT id FROM gateways WHERE id <> '' AND seen_ms < "
-        "(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 7 * 86400000::bigint FOR UPDATE SKIP LOCKED; "
-        "INSERT INTO counters (gateway, state, operations) SELECT '', state, sum(operations) FROM counters "
-        "WHERE gateway IN (SELECT id FROM gone) GROUP BY state ON CONFLICT (gateway, state) "
-        "DO UPDATE SET operations = counters.operations + excluded.operations; "
-        "DELETE FROM counters WHERE gateway IN (SELECT id FROM gone); "
+        "WITH gone AS (DELETE FROM gateways WHERE seen_ms < (extract(epoch FROM clock_timestamp()) * 1000)::bigint "
+        "- 7 * 86400000::bigint RETURNING id), "
+        "counted AS (DELETE FROM counters WHERE gateway IN (SELECT id FROM gone) RETURNING state, operations), "
+        "told AS (DELETE FROM inbox_counts WHERE gateway IN (SELECT id FROM gone) "
+        "RETURNING source, events, duplicates, applied, ignored, dropped), "
+        "kept AS (INSERT INTO counters (gateway, state, operations) SELECT '', state, sum(operations) FROM counted "
+        "GROUP BY state ON CONFLICT (gateway, state) DO UPDATE SET "
+        "operations = counters.operations + excluded.operations) "
         "INSERT INTO inbox_counts (gateway, source, events, duplicates, applied, ignored, dropped) SELECT '', source, "
-        "sum(events), sum(duplicates), sum(applied), sum(ignored), sum(dropped) FROM inbox_counts WHERE gateway IN "
-        "(SELECT id FROM gone) GROUP BY source ON CONFLICT (gateway, source) DO UPDATE SET "
-        "events = inbox_counts.events + excluded.events, duplicates = inbox_counts.duplicates + excluded.duplicates, "
-        "applied = inbox_counts.applied + excluded.applied, ignored = inbox_counts.ignored + excluded.ignored, "
-        "dropped = inbox_counts.dropped + excluded.dropped; "
-        "DELETE FROM inbox_counts WHERE gateway IN (SELECT id FROM gone); "
-        "DELETE FROM gateways WHERE id IN (SELECT id FROM gone); COMMIT",
+        "sum(events), sum(duplicates), sum(applied), sum(ignored), sum(dropped) FROM told GROUP BY source "
+        "ON CONFLICT (gateway, source) DO UPDATE SET events = inbox_counts.events + excluded.events, "
+        "duplicates = inbox_counts.duplicates + excluded.duplicates, applied = inbox_counts.applied + "
+        "excluded.applied, "
+        "ignored = inbox_counts.ignored + excluded.ignored, dropped = inbox_counts.dropped + excluded.dropped",
         err);
 }
 

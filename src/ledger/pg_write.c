@@ -814,15 +814,13 @@ enum err_code pg_token_revoke(struct pg *pg, struct ledger_request *request)
 
 bool pg_goes_ahead(const struct ledger_request *request)
 {
-    switch (request->command) {
-    case LEDGER_ADMIT: return !request->admit.undoes && !request->admit.parent && !request->admit.admission.claims;
-    case LEDGER_TRANSITION:
-        return request->transition.event_count > 0 && !request->transition.inbound && !request->transition.seen &&
-               !request->transition.op->claims.p && !request->transition.op->compensates &&
-               !request->transition.op->parent;
-    case LEDGER_MARK: return true;
-    default: return false;
-    }
+    const struct ledger_transition *change = &request->transition;
+    if (request->command == LEDGER_ADMIT)
+        return !request->admit.undoes && !request->admit.parent && !request->admit.admission.claims;
+    if (request->command == LEDGER_TRANSITION)
+        return change->event_count > 0 && !change->inbound && !change->seen && !change->op->claims.p &&
+               !change->op->compensates && !change->op->parent;
+    return request->command == LEDGER_MARK;
 }
 
 enum err_code pg_ahead(struct pg *pg, struct ledger_request *request, struct pg_ahead *ahead, struct err *err)

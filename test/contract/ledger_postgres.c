@@ -84,7 +84,7 @@ static size_t race(struct world *world, void (*shape)(struct world *world, struc
     size_t fresh = 0;
     *refused = 0;
     for (int g = 1; g < GATEWAYS; g++)
-        gateways[g] = open_gateway(world, NULL);
+        gateways[g] = open_gateway(NULL);
     for (int i = 0; i < CALLS; i++) {
         for (int g = 0; g < GATEWAYS; g++) {
             int at = g == 1 ? CALLS - 1 - i : i; /* in different orders */
@@ -167,7 +167,7 @@ static void a_transition_is_made_once(void **state)
 {
     enum { OPERATIONS = 60 };
     struct world *world = *state;
-    struct ledger *other = open_gateway(world, NULL);
+    struct ledger *other = open_gateway(NULL);
     struct asked *asked[2][OPERATIONS];
     for (int i = 0; i < OPERATIONS; i++)
         admit(world, make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), 1));
@@ -196,7 +196,7 @@ static void claims_are_spread(void **state)
 {
     enum { ROWS = 80, CLAIMS = 8 };
     struct world *world = *state;
-    struct ledger *other = open_gateway(world, NULL);
+    struct ledger *other = open_gateway(NULL);
     struct asked *asked[2][CLAIMS];
     size_t handed_out = 0;
     for (int i = 0; i < ROWS; i++) {
@@ -250,7 +250,7 @@ static void a_lost_commit_is_found_out(void **state)
     socket_folder(folder);
     proxy_start(&proxy, folder);
     struct ledger *own = world->ledger;
-    world->ledger = open_gateway(world, proxied_url(world, &proxy));
+    world->ledger = open_gateway(proxied_url(world, &proxy));
     for (int i = 0; i < count; i++) {
         struct operation *op = make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), 1);
         atomic_store(&proxy.loss, losses[i % 3]);
@@ -269,6 +269,33 @@ static void a_lost_commit_is_found_out(void **state)
     print_message("%d commits lost, all found out\n", 2 * count);
 }
 
+/* A connection that was given up must not commit after all, when its batch has been run again: the whole transaction of
+ * a mark, which asks nothing before it commits, reaches the server when a later one is through. */
+static void a_connection_given_up_commits_nothing(void **state)
+{
+    struct world *world = *state;
+    char folder[128];
+    struct proxy proxy;
+    socket_folder(folder);
+    proxy_start(&proxy, folder);
+    struct ledger *own = world->ledger;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    admit(world, op);
+    world->ledger = open_gateway(proxied_url(world, &proxy));
+    mark(world, (struct ledger_mark){.operation = op->id, .orphaned = true});
+    atomic_store(&proxy.loss, PROXY_DELAYS);
+    mark(world, (struct ledger_mark){.operation = op->id, .delivered = true});
+    assert_int_equal(atomic_load(&proxy.losses), 1);
+    ledger_close(world->ledger);
+    world->ledger = own;
+    proxy_stop(&proxy);
+    assert_int_equal(atomic_load(&proxy.released), 1);
+    /* Marks are the first, the lost one, and that one again. Had the old connection committed, its number would be
+     * there. */
+    assert_int_equal(stored("SELECT batch FROM gateways ORDER BY id DESC LIMIT 1"), 3);
+    assert_true(get(world, op->id)->delivered);
+}
+
 static void nothing_waits_for_a_server_that_is_away(void **state)
 {
     struct world *world = *state;
@@ -277,7 +304,7 @@ static void nothing_waits_for_a_server_that_is_away(void **state)
     socket_folder(folder);
     proxy_start(&proxy, folder);
     struct ledger *own = world->ledger;
-    world->ledger = open_gateway(world, proxied_url(world, &proxy));
+    world->ledger = open_gateway(proxied_url(world, &proxy));
     admit(world, make_operation(world, "refund", "k0", 1));
     atomic_store(&proxy.loss, PROXY_AWAY);
     for (int i = 1; i < 20; i++) {
@@ -305,8 +332,7 @@ static void a_lock_is_not_waited_for_without_end(void **state)
     struct operation *op = make_operation(world, "refund", "k", 1);
     admit(world, op);
     struct ledger *own = world->ledger;
-    world->ledger =
-        open_gateway(world, arena_printf(&world->arena, "%s&options=-c%%20lock_timeout%%3D50", postgres_url()));
+    world->ledger = open_gateway(arena_printf(&world->arena, "%s&options=-c%%20lock_timeout%%3D50", postgres_url()));
     postgres_number(conn, "BEGIN");
     postgres_number(conn, "SELECT 1 FROM onced.operations FOR UPDATE");
     struct operation *moved = operation_copy(&world->arena, op);
@@ -318,6 +344,21 @@ static void a_lock_is_not_waited_for_without_end(void **state)
     PQfinish(conn);
     ledger_close(world->ledger);
     world->ledger = own;
+}
+
+/* Rows of processes that are long gone go; what they counted stays. */
+static void what_the_dead_counted_stays(void **state)
+{
+    (void)state;
+    stored("INSERT INTO gateways (id, epoch, batch, seen_ms) VALUES ('old', 3, 9, 1), ('older', 1, 1, 1)");
+    stored("INSERT INTO counters VALUES ('old', 'rejected', 4), ('older', 'rejected', 5), ('older', 'planned', -1)");
+    stored("INSERT INTO inbox_counts VALUES ('old', 'bank', 1, 2, 3, 4, 5), ('older', 'bank', 1, 1, 1, 1, 1)");
+    for (int i = 0; i < 2; i++)
+        ledger_close(open_gateway(NULL));
+    assert_int_equal(stored("SELECT count(*) FROM gateways WHERE id LIKE 'old%'"), 0);
+    assert_int_equal(stored("SELECT operations FROM counters WHERE gateway = '' AND state = 'rejected'"), 9);
+    assert_int_equal(stored("SELECT sum(operations) FROM counters"), 8);
+    assert_int_equal(stored("SELECT dropped FROM inbox_counts WHERE gateway = ''"), 6);
 }
 
 /* ---- clocks ---- */
@@ -417,7 +458,7 @@ static void tables_are_made_once(void **state)
     socket_folder(folder);
     stored("CREATE DATABASE fresh");
     const char *url = arena_printf(&world->arena, "postgresql://onced@/fresh?host=%s", folder);
-    struct ledger *first = open_gateway(world, url), *second = open_gateway(world, url);
+    struct ledger *first = open_gateway(url), *second = open_gateway(url);
     assert_memory_equal(first->secret, second->secret, LEDGER_SECRET_BYTES);
     assert_memory_not_equal(first->secret, world->ledger->secret, LEDGER_SECRET_BYTES);
     ledger_close(first);
@@ -436,8 +477,10 @@ int run_postgres_tests(void)
         POSTGRES_TEST(claims_are_spread),
         POSTGRES_TEST(a_broken_connection_is_made_anew),
         POSTGRES_TEST(a_lost_commit_is_found_out),
+        POSTGRES_TEST(a_connection_given_up_commits_nothing),
         POSTGRES_TEST(nothing_waits_for_a_server_that_is_away),
         POSTGRES_TEST(a_lock_is_not_waited_for_without_end),
+        POSTGRES_TEST(what_the_dead_counted_stays),
         POSTGRES_TEST(leases_go_by_the_databases_clock),
         POSTGRES_TEST(texts_that_postgres_refuses_are_mended),
         POSTGRES_TEST(refusals_say_what_to_do),

@@ -36,6 +36,21 @@ static bool has(const char *bytes, ssize_t n, const char *what, size_t size)
     return memmem(bytes, (size_t)n, what, size) != NULL;
 }
 
+/* What was delayed reaches the server, which gets done with it. */
+static void release_rest(struct proxy *proxy)
+{
+    char bytes[4096];
+    if (proxy->held < 0)
+        return;
+    bool taken = send(proxy->held, proxy->rest, proxy->rest_bytes, MSG_NOSIGNAL) == (ssize_t)proxy->rest_bytes;
+    shutdown(proxy->held, SHUT_WR);
+    while (read(proxy->held, bytes, sizeof bytes) > 0)
+        continue; /* until it has ended */
+    atomic_fetch_add(&proxy->released, taken);
+    close(proxy->held);
+    proxy->held = -1;
+}
+
 /* Passes on what one side says; false when the connection is to be broken. */
 static bool pass(struct proxy *proxy, int from, int to, bool client)
 {
@@ -50,6 +65,15 @@ static bool pass(struct proxy *proxy, int from, int to, bool client)
         lose(proxy);
         return false;
     }
+    if (loss == PROXY_DELAYS && commit) {
+        lose(proxy);
+        proxy->held = to;
+        proxy->rest_bytes = (size_t)n;
+        memcpy(proxy->rest, bytes, (size_t)n);
+        return false;
+    }
+    if (answer)
+        release_rest(proxy);
     for (ssize_t sent = 0, k; sent < n; sent += k)
         if ((k = send(to, bytes + sent, (size_t)(n - sent), MSG_NOSIGNAL)) <= 0)
             return false;
@@ -75,7 +99,8 @@ static bool serve(struct proxy *proxy, int client)
         goes_on = !stopping && (!fds[0].revents || pass(proxy, client, server, true)) &&
                   (!fds[1].revents || pass(proxy, server, client, false));
     }
-    close(server);
+    if (server != proxy->held)
+        close(server);
     close(client);
     return stopping;
 }
@@ -96,7 +121,7 @@ static void *proxy_main(void *arg)
 
 void proxy_start(struct proxy *proxy, const char *upstream)
 {
-    *proxy = (struct proxy){.folder = "/tmp/onced-proxy-XXXXXX"};
+    *proxy = (struct proxy){.folder = "/tmp/onced-proxy-XXXXXX", .held = -1};
     snprintf(proxy->upstream, sizeof proxy->upstream, "%s", upstream);
     assert_non_null(mkdtemp(proxy->folder));
     struct sockaddr_un address = address_of(proxy->folder);

@@ -13,7 +13,7 @@ int open_postgres(void **state);
 int release_postgres(void **state);
 void close_postgres(void);
 /* One more ledger of the same database, as another process would have it. url NULL: the test run's. */
-struct ledger *open_gateway(struct world *world, const char *url);
+struct ledger *open_gateway(const char *url);
 
 int run_postgres_tests(void); /* ledger_postgres.c */
 
