@@ -101,6 +101,8 @@ static void on_socket(uv_poll_t *poll, int status, int events)
 
 enum err_code sql_link_watch(struct sql_link *link, bool output)
 {
+    if (PQstatus(link->conn) != CONNECTION_OK || PQsocket(link->conn) < 0)
+        return ERR_IO; /* libpq has closed the socket: its number may be somebody else's by now */
     if (!link->has_poll) {
         if (uv_poll_init(link->links->loop, &link->poll, PQsocket(link->conn)) != 0)
             return ERR_IO;

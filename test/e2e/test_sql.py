@@ -160,6 +160,21 @@ def test_reads_cannot_write(world):
     assert len(world.database.run("SELECT * FROM account")) == 2
 
 
+def test_reload(world):
+    """Connections of the former registry are not used any more; what it had begun ends."""
+    onced = world.start()
+    slow = transfer(sql={"statements": [{"text": "INSERT INTO transfer (operation, reference, cents) SELECT $1, 'slow', 1 FROM pg_sleep(0.3) RETURNING id",
+                                         "parameters": ["{$operation}"]}]})
+    contents = {**registry.file("http://127.0.0.1:1", {"transfer": transfer(), "slow": slow}), "providers": {"db": world.provider()}}
+    onced.reload(contents)
+    operation = onced.submit("slow", arguments(1), key="slow")
+    contents["providers"]["db"] = world.provider(connections=2)
+    onced.reload(contents)
+    told = ended(onced.call("transfer", arguments(2), key="k"))
+    assert onced.settled(operation).state == "completed_success"
+    assert world.transfers() == {operation: 1, told: 1}
+
+
 def test_64_callers_of_one_key(world):
     onced = world.start()
     intents = [Intent("transfer", "the-key", arguments(1))] * 64
