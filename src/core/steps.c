@@ -370,8 +370,13 @@ bool steps_take(struct arena *arena, struct steps_entry *entry, const struct ope
     case STATE_COMPLETED_NOOP:
         if (entry->status != STEPS_RUNNING)
             return false;
-        become(entry, STEPS_DONE, "it was so already");
-        entry->undo = STEPS_UNDO_NOTHING; /* nothing was done by us that could be undone */
+        become(entry, STEPS_DONE,
+               step->attempts > 1 ? "it was so already, perhaps by an earlier request of its own"
+                                  : "it was so already");
+        if (step->attempts <= 1)
+            entry->undo = STEPS_UNDO_NOTHING; /* nothing was done by us that could be undone */
+        else if (entry->undo == STEPS_UNDO_PLAYBOOK)
+            entry->undo = STEPS_UNDO_ESCALATE; /* nobody knows whether there is anything to undo */
         return true;
     case STATE_FAILED_PERMANENT:
     case STATE_REJECTED:

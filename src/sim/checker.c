@@ -16,8 +16,9 @@ struct checker_model *checker_new(struct sim *sim)
     map_init(&model->newest_of_tool);
     map_init(&model->holders);
     map_init(&model->entities);
-    model->intents = arena_zero(&model->arena, (2 * sim->options->intents + 1) * sizeof *model->intents);
-    for (unsigned i = 0; i <= 2 * sim->options->intents; i++)
+    model->intent_count = check_intents(sim);
+    model->intents = arena_zero(&model->arena, (model->intent_count + 1) * sizeof *model->intents);
+    for (uint32_t i = 0; i <= model->intent_count; i++)
         model->intents[i].allowed = 1;
     return model;
 }
@@ -64,7 +65,7 @@ struct check_row *check_find(const struct checker_model *model, const char *oper
 
 struct check_intent *check_intent_of(struct checker_model *model, uint32_t intent)
 {
-    return &model->intents[intent <= 2 * model->sim->options->intents ? intent : 0];
+    return &model->intents[intent <= model->intent_count ? intent : 0];
 }
 
 struct check_try *check_try_of(const struct check_row *row, const char *attempt)
@@ -173,6 +174,8 @@ void check_sending(struct sim *sim, unsigned number, const struct message *messa
     try->sent = true;
     if (message->kind == ATTEMPT_CALL)
         check_held(sim, number, row, gateway_ms);
+    if (message->kind == ATTEMPT_CALL)
+        check_step_sending(sim, row);
     check_same_request(sim, row, message);
 }
 
@@ -464,6 +467,7 @@ struct row_seen checker_row(const struct sim *sim, size_t index)
         .provider_key = row->provider_key,
         .tool = row->tool,
         .undoes = row->undoes != NULL,
+        .parent = row->steps != NULL,
         .intent = row->intent,
         .state = row->state,
         .reason = row->reason,

@@ -6,6 +6,7 @@
  *   checker_rows.c  rows: admission, moves, leases, claims, retention
  *   checker_approvals.c  who agreed to what
  *   checker_undone.c     what undoes what
+ *   checker_steps.c      multi-step tools
  *   checker_end.c   the whole at the end: model and ledger agree, everything has settled
  *
  * Not for others. */
@@ -17,7 +18,10 @@
 #define INCARNATION_SIZE 40
 #define CALLS_MAX        64 /* per intent: numbers 1 … 63 */
 
+#define CHECK_VERSIONS 8 /* of one key: whose steps are told apart */
+
 struct check_claims;
+struct check_steps;
 
 struct check_try {          /* one attempt row */
     struct check_try *next; /* in order of numbers */
@@ -57,6 +61,8 @@ struct check_row { /* an operation, as its commits left it */
     char incident[OPERATION_ID_SIZE];     /* the latest, "" = none */
     struct check_row *undoes, *undone_by; /* a compensation and its original (the latest) */
     struct check_asked *asked;            /* people who are to agree; NULL = nobody was asked */
+    struct check_steps *steps;            /* of a multi-step tool; NULL = it is none */
+    struct check_row *parent;             /* whose step it is, or undoes; NULL = nobody's */
     /* attempts */
     struct check_try *first_try, *last_try;
     int disproved;            /* tries up to this number are proven to have had no effect */
@@ -99,6 +105,7 @@ struct checker_model {
     struct check_row **rows; /* in order of admission */
     size_t row_count, row_room;
     struct check_intent *intents;
+    uint32_t intent_count;
     struct check_gateway gateways[SIM_GATEWAYS_MAX];
 };
 
@@ -141,6 +148,21 @@ void check_undone_admitted(struct checker_model *model, struct check_row *row, c
 void check_undone_moved(struct checker_model *model, const struct check_row *row,
                         const struct ledger_transition *change);
 void check_undone_end(struct sim *sim, const struct check_row *row);
+
+/* checker_steps.c */
+uint32_t check_step_intent(const struct sim *sim, const struct check_row *parent, size_t at, bool undo);
+void check_steps_of_row(struct checker_model *model, struct check_row *row, const struct operation *op);
+/* after check_undone_admitted, before the parent is moved in the model */
+void check_step_admitted(struct checker_model *model, struct check_row *row, const struct operation *op,
+                         const struct ledger_admit *admit);
+void check_step_sending(struct sim *sim, const struct check_row *row);
+bool check_parent_may_move(enum state from, enum state to, enum cause cause);
+void check_parent_moved(struct checker_model *model, struct check_row *parent, enum state from,
+                        const struct ledger_transition *change);
+void check_parent_told(struct checker_model *model, const struct check_row *row, enum state from,
+                       const struct ledger_undone *told);
+bool check_parent_waits(const struct check_row *parent);
+void check_steps_end(struct sim *sim, const struct check_row *parent);
 
 /* checker_claims.c */
 void check_claims_admitted(struct checker_model *model, struct check_row *row, const struct operation *op);

@@ -93,7 +93,8 @@ void check_approvals(struct checker_model *model, struct check_row *row, const s
     for (size_t i = 0; i < change->event_count; i++) {
         const struct event *event = &change->events[i];
         bool leaves =
-            event->from == STATE_PLANNED && (event->to == STATE_DISPATCHED || event->to == STATE_PENDING_DISPATCH);
+            event->from == STATE_PLANNED &&
+            (event->to == STATE_DISPATCHED || event->to == STATE_PENDING_DISPATCH || event->to == STATE_ACKNOWLEDGED);
         if (event->cause == CAUSE_APPROVAL)
             hear(model, row, event);
         if (row->asked && leaves && !is_complete(row->asked))

@@ -133,6 +133,8 @@ static void check_settled(struct sim *sim, const struct check_row *row)
 {
     if (row->reason == REASON_NEEDS_OPERATOR)
         sim->result->waiting_for_people++;
+    else if (row->steps && !state_terminal(row->state) && check_parent_waits(row))
+        sim->result->waiting_for_people++;
     else if (!state_terminal(row->state))
         sim_violated(
             sim, "7.2, 18 every operation ends or waits for a person: %s (intent %u, tool %s) is %s (%s), wakes %lld",
@@ -211,6 +213,8 @@ void checker_end(struct sim *sim)
         check_evidence(sim, row);
         check_watched(sim, row);
         check_undone_end(sim, row);
+        if (row->steps)
+            check_steps_end(sim, row);
         if (row->dropped) {
             check_tombstone(sim, row);
             continue;

@@ -109,7 +109,8 @@ static void check_events(struct checker_model *model, const struct check_row *ro
         if (event->from != at)
             sim_violated(model->sim, "3.1 events replay to the row: %s: an event leaves %s, the row was %s", row->id,
                          state_name(event->from), state_name(at));
-        if (event->to != at && !move_allowed(at, event->to, event->cause))
+        bool parents = row->steps && check_parent_may_move(at, event->to, event->cause);
+        if (event->to != at && !parents && !move_allowed(at, event->to, event->cause))
             sim_violated(model->sim, "3 moves: %s (intent %u): %s → %s by %s (%s)", row->id, row->intent,
                          state_name(at), state_name(event->to), cause_name(event->cause), reason_name(event->reason));
         if (event->cause == CAUSE_OPERATOR && !event->actor)
@@ -390,7 +391,7 @@ static void begin_watch(struct checker_model *model, struct check_row *row, enum
 
 static void check_schedule(struct checker_model *model, const struct check_row *row)
 {
-    bool follows = row->state == STATE_COMPENSATING; /* its compensation's end moves it */
+    bool follows = row->state == STATE_COMPENSATING || row->steps; /* its compensation's, or step's, end moves it */
     if (!state_terminal(row->state) && row->wake_at_ms == 0 && row->reason != REASON_NEEDS_OPERATOR && !follows)
         sim_violated(model->sim, "7.2, 14 nothing open is forgotten: %s (intent %u) is %s (%s) without a time to wake",
                      row->id, row->intent, state_name(row->state), reason_name(row->reason));
@@ -399,7 +400,14 @@ static void check_schedule(struct checker_model *model, const struct check_row *
                      (long long)row->lease_until_ms);
 }
 
-static void undone(struct checker_model *model, const struct ledger_transition *by);
+static void follow(struct checker_model *model, const struct ledger_undone *moved);
+
+static void note_incident(struct checker_model *model, const struct operation *op)
+{
+    struct check_row *row = check_find(model, op->id);
+    if (row && row->steps)
+        row->incidents |= 1u << INCIDENT_CONTRADICTION;
+}
 
 static void transition(struct checker_model *model, unsigned number, const struct ledger_transition *change)
 {
@@ -431,7 +439,7 @@ static void transition(struct checker_model *model, unsigned number, const struc
         check_dispatch(model, row, began, doubted);
     if (from != row->state && check_proven_absent(row->state))
         check_no_effect(model, row, cause);
-    if (from != row->state && row->state == STATE_COMPLETED_SUCCESS && from != STATE_COMPENSATING)
+    if (from != row->state && row->state == STATE_COMPLETED_SUCCESS && from != STATE_COMPENSATING && !row->steps)
         check_success(model, row, cause);
     if (from != row->state && check_proven_absent(from) && row->state == STATE_COMPLETED_SUCCESS &&
         !(row->incidents & 1u << INCIDENT_LATE_LANDING))
@@ -444,16 +452,25 @@ static void transition(struct checker_model *model, unsigned number, const struc
     check_claims_moved(model, row, from, op);
     if (from != row->state && state_terminal(row->state))
         check_undone_moved(model, row, change);
+    if (row->steps)
+        check_parent_moved(model, row, from, change);
+    if (number > 0) /* of what moves on account of another, that one's change tells */
+        check_parent_told(model, row, from, change->parent);
     if (change->undone)
-        undone(model, change);
+        follow(model, change->undone);
+    if (change->parent)
+        follow(model, change->parent);
 }
 
 /* On account of another operation: over whatever lease there is (compare-and-set), number 0. */
-static void undone(struct checker_model *model, const struct ledger_transition *by)
+static void follow(struct checker_model *model, const struct ledger_undone *moved)
 {
-    struct ledger_transition change = {.op = by->undone->op, .event_count = by->undone->event_count};
-    memcpy(change.events, by->undone->events, sizeof change.events);
+    struct ledger_transition change = {.op = moved->op, .event_count = moved->event_count};
+    memcpy(change.events, moved->events, sizeof change.events);
     transition(model, 0, &change);
+    if (moved
+            ->incident) /* which of them only its kind of operation tells: what could not be undone, or came too late */
+        note_incident(model, moved->op);
 }
 
 /* ---- admission (2, 4) ---- */
@@ -520,7 +537,8 @@ static void check_keyless(struct checker_model *model, const struct check_row *r
 {
     const struct operation *op = admit->admission.op;
     for (const struct check_row *other = row->older_of_tool; other; other = other->older_of_tool) {
-        if (row->tool && row->tool->in_doubt == IN_DOUBT_HOLD && !op->compensates && holds(admit, other))
+        bool own_way = op->compensates || op->parent; /* it names what it undoes, or is a step of */
+        if (row->tool && row->tool->in_doubt == IN_DOUBT_HOLD && !own_way && holds(admit, other))
             sim_violated(model->sim, "2.9 in-doubt guard: %s (intent %u) runs while %s (intent %u) is %s", row->id,
                          row->intent, other->id, other->intent, state_name(other->state));
         if (op->key_source == KEY_SOURCE_REPEAT && !op->repeat_of && !op->previous && joins(op, row->tool, other))
@@ -529,6 +547,14 @@ static void check_keyless(struct checker_model *model, const struct check_row *r
                          row->intent, other->id, other->intent,
                          other->dropped ? "was finished within the window" : state_name(other->state));
     }
+}
+
+/* Another operation may take its place: nothing happened, or what did was rolled back (10.2). */
+static bool proven_without_effect(const struct check_row *row)
+{
+    bool rolled_back = row->steps && row->state == STATE_COMPENSATED;
+    return rolled_back ||
+           ((row->state == STATE_FAILED_PERMANENT || row->state == STATE_REJECTED) && !check_in_doubt(row));
 }
 
 /* 2.4, 2.7, 15: one operation per key; a further version only after proof that the former had no effect. */
@@ -541,9 +567,7 @@ static void check_key(struct checker_model *model, const struct check_row *row)
             continue;
         if (newest == 0)
             newest = other->key_version;
-        bool proven =
-            (other->state == STATE_FAILED_PERMANENT || other->state == STATE_REJECTED) && !check_in_doubt(other);
-        if (!proven)
+        if (!proven_without_effect(other))
             sim_violated(model->sim,
                          "2, 15 a key is never forgotten: %s (intent %u) is new, %s has its key and is %s%s", row->id,
                          row->intent, other->id, other->dropped ? "a tombstone: " : "", state_name(other->state));
@@ -561,9 +585,7 @@ static void check_one_intent(struct checker_model *model, const struct check_row
     if (row->intent == 0)
         return;
     for (const struct check_row *other = row->older_of_intent; other; other = other->older_of_intent) {
-        bool proven =
-            (other->state == STATE_FAILED_PERMANENT || other->state == STATE_REJECTED) && !check_in_doubt(other);
-        if (proven || other->undoes != row->undoes) /* of another original */
+        if (proven_without_effect(other) || other->undoes != row->undoes) /* of another original */
             continue;
         if (op->key_source == KEY_SOURCE_REPEAT && !op->repeat_of) {
             intent->allowed++; /* 2.2.5 lets it be another one: check_keyless has judged that */
@@ -583,7 +605,7 @@ static void check_source(struct checker_model *model, const struct check_row *ro
                                (row->tool->key && weaker_than_business));
     wrong |= op->run && op->step && (source == KEY_SOURCE_CALL || source == KEY_SOURCE_REPEAT);
     wrong |= op->call && source == KEY_SOURCE_REPEAT;
-    if (wrong && !op->compensates)
+    if (wrong && !op->compensates && !op->parent)
         sim_violated(model->sim, "2.2 the first source of a key wins: %s (intent %u, tool %s) took %s", row->id,
                      row->intent, row->tool_name, key_source_name(source));
 }
@@ -603,7 +625,7 @@ static void check_first_state(struct checker_model *model, unsigned number, cons
         sim_violated(model->sim, "15 leases are not given away: gw%u admits %s for %s", number, op->id, op->owner);
     if (admit->event.to != op->state || admit->event.cause != CAUSE_ADMITTED)
         sim_violated(model->sim, "3.1 every life begins with its event: %s", op->id);
-    if (row->tool && row->tool->class == CLASS_READ && !row->tool->audit)
+    if (row->tool && row->tool->class == CLASS_READ && !row->tool->audit && !op->parent && !row->steps)
         sim_violated(model->sim, "4 reads leave no row: %s", op->id);
 }
 
@@ -641,6 +663,7 @@ static struct check_row *new_row(struct checker_model *model, const struct opera
     row->key_source = op->key_source;
     row->created_ms = op->created_ms;
     find_intent(model, row, op);
+    check_steps_of_row(model, row, op);
     return row;
 }
 
@@ -674,6 +697,7 @@ static void insert(struct checker_model *model, unsigned number, const struct le
     take_life(model, row, op);
     check_first_state(model, number, row, admit);
     check_undone_admitted(model, row, op, admit);
+    check_step_admitted(model, row, op, admit);
     check_source(model, row, op);
     check_asked_at_admission(model, row, op);
     check_key(model, row);
@@ -683,6 +707,8 @@ static void insert(struct checker_model *model, unsigned number, const struct le
     check_claims_admitted(model, row, op);
     if (admit->undoes)
         transition(model, 0, admit->undoes);
+    if (admit->parent)
+        transition(model, 0, admit->parent);
     if (row->call && check_intent_of(model, row->intent)->not_executed & UINT64_C(1) << (row->call % CALLS_MAX))
         sim_violated(model->sim, "4, 12 told that nothing was recorded, yet call %u of intent %u makes %s", row->call,
                      row->intent, row->id);

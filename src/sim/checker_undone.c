@@ -67,7 +67,7 @@ void check_undone_end(struct sim *sim, const struct check_row *row)
     if (original && took_effect(row->state) && original->state != STATE_COMPENSATED)
         sim_violated(sim, "10.1 undone is undone: %s (intent %u) has undone %s, which is %s", row->id, row->intent,
                      original->id, state_name(original->state));
-    if (row->state != STATE_COMPENSATING && row->state != STATE_COMPENSATED)
+    if (row->steps || (row->state != STATE_COMPENSATING && row->state != STATE_COMPENSATED))
         return;
     bool effect = false, open = false;
     for (size_t i = 0; i < sim->checker->row_count; i++) {

@@ -97,6 +97,7 @@ struct row_seen {
     enum reason reason;
     bool owned, dropped;
     bool undoes;             /* it is a compensation */
+    bool parent;             /* of a multi-step tool's steps */
     bool asked;              /* people are or were asked to approve it */
     int64_t rev, changed_ms; /* true time of the last change */
 };
@@ -108,5 +109,6 @@ void checker_undone(struct sim *sim, const char *operation, const char *playbook
 size_t checker_row_count(const struct sim *sim);
 struct row_seen checker_row(const struct sim *sim, size_t index);         /* in order of admission */
 uint32_t checker_intent_of(const struct sim *sim, const char *operation); /* 0 = no such operation */
+uint32_t check_intents(const struct sim *sim);                            /* how many there can be */
 
 #endif

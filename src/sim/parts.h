@@ -12,6 +12,7 @@
  *   people.c    operators
  *   approvers.c people who approve and deny
  *   undoers.c   people who have things undone
+ *   shared.c    programs that runs share
  *   checker.c   a simpler model of what must hold (design 18), fed by what the world sees, never by the engine's memory
  */
 #ifndef SIM_PARTS_H
@@ -34,6 +35,11 @@ struct checker_model;
 
 /* ---- time (schedule.c) ---- */
 
+struct sim_place { /* in the heap: what its order needs lies side by side */
+    int64_t at_ms;
+    uint64_t order;
+    struct sim_event *event;
+};
 struct sim_event {
     int64_t at_ms;
     uint64_t order;                                        /* of scheduling: equal times run in this order */
@@ -87,8 +93,10 @@ struct sim {
     const struct sim_options *options;
     struct sim_result *result;
     int64_t now_ms; /* true time; gateways see theirs */
+    uint64_t mixed_seed;
+    struct sim_shared *shared;
     unsigned fault_percent;
-    struct sim_event **heap;
+    struct sim_place *heap;
     size_t heap_count, heap_room;
     uint64_t order;
     int64_t events, changes; /* run; rows that were inserted or moved */
@@ -98,6 +106,7 @@ struct sim {
     struct registry *registry;
     struct gateway *gateways[SIM_GATEWAYS_MAX];
     struct sim_tools *tools;
+    size_t steps_max; /* of any tool; 0 = there are no multi-step tools */
     struct sim_providers *providers;
     struct sim_clients *clients;
     struct sim_people *people;
@@ -148,10 +157,11 @@ void tools_free(struct sim_tools *tools);
  * sim->registry always has every tool: what gateways are given while a tool is "gone" is a registry of their own. */
 const struct json *tools_arguments(struct sim *sim, const struct tool *tool, uint64_t n, unsigned variant,
                                    unsigned rewrite, uint64_t random, struct arena *arena);
-/* The simulator's own tools (options->registry NULL) take {"order": text, "amount_cents": integer, "currency": text,
- * "note"?: text}. Order and amount tell which effect is meant. Where tool->normal is set, order is trimmed and currency
- * put into upper case before identity; where volatile_count > 0, note is left out of the fingerprint. A tool with
- * identity: caller needs a key of the caller; tool->key is over order and amount_cents. */
+/* Some of the simulator's own tools are multi-step tools (sim->faults has SIM_STEPS), whose steps others of them
+ * perform. The simulator's own tools (options->registry NULL) take {"order": text, "amount_cents": integer, "currency":
+ * text, "note"?: text}. Order and amount tell which effect is meant. Where tool->normal is set, order is trimmed and
+ * currency put into upper case before identity; where volatile_count > 0, note is left out of the fingerprint. A tool
+ * with identity: caller needs a key of the caller; tool->key is over order and amount_cents. */
 
 /* Registries for reloads: 0 is sim->registry; others lack a tool or have other policies (retry, intervals, in_doubt,
  * never the provider's contract). Borrowed. */
@@ -181,12 +191,14 @@ struct sim_clients *clients_new(struct sim *sim); /* plans all intents */
 void clients_free(struct sim_clients *clients);
 bool clients_done(const struct sim *sim); /* all intents have been called for and answered or given up */
 void clients_gateway_died(struct sim *sim, struct gateway *gateway); /* connections break */
+void clients_gateway_up(struct sim *sim);                            /* who found none may call again */
 uint32_t intent_of_trace(const char *trace);                         /* 0 = none */
 
 struct sim_approvers *approvers_new(struct sim *sim);
 void approvers_free(struct sim_approvers *approvers);
 
-/* Compensations of intent n are of intent options->intents + n. */
+/* Compensations of intent n are of intent options->intents + n; steps and what undoes them have intents of their own
+ * above those (check_step_intent). */
 struct sim_undoers *undoers_new(struct sim *sim);
 void undoers_free(struct sim_undoers *undoers);
 

@@ -96,6 +96,34 @@ static bool resolve(struct sim *sim, struct gateway *gateway, const char *who, c
     return true;
 }
 
+/* ---- multi-step tools ---- */
+
+static bool is_stuck(const struct row_seen *row)
+{
+    bool stuck = row->state == STATE_COMPENSATING && row->reason == REASON_NEEDS_OPERATOR;
+    return row->parent && (stuck || row->reason == REASON_STEPS_CHANGED);
+}
+
+/* A step that can not be undone: it is undone by hand, stands, or is tried once more. Another list of steps: no more
+ * of them. */
+static void decide_on_parent(struct sim *sim, struct gateway *gateway, const char *who, const struct row_seen *row,
+                             uint64_t how)
+{
+    bool changed = row->reason == REASON_STEPS_CHANGED;
+    const struct engine_decision what = {
+        .kind = changed        ? DECISION_CANCEL
+                : how % 3 == 0 ? DECISION_RETRY
+                               : DECISION_RESOLVE,
+        .operation = row->id,
+        .tenant = row->tenant,
+        .rev = row->rev,
+        .happened = how % 2 == 0,
+        .actor = who,
+        .note = "seen to",
+    };
+    decide(sim, gateway, who, &what);
+}
+
 /* ---- at any time ---- */
 
 /* What is open draws more attention than what has ended. */
@@ -176,6 +204,10 @@ static void run_look(struct sim *sim, struct sim_event *event)
         meddle(sim, dice, gateway, names[who], &row);
     for (size_t i = 0; resolves && i < count; i++) { /* the next one that waits for a person */
         row = checker_row(sim, (size_t)((which + i) % count));
+        if (is_stuck(&row) && gateway_engine(gateway)) {
+            decide_on_parent(sim, gateway, names[who], &row, which);
+            break;
+        }
         bool waits = row.state == STATE_UNKNOWN_OUTCOME && (row.reason == REASON_NEEDS_OPERATOR || wrong);
         if (waits && gateway_engine(gateway) && resolve(sim, gateway, names[who], &row, allow_retry, wrong))
             break;
@@ -193,7 +225,9 @@ static void run_clear(struct sim *sim, struct sim_event *event)
         struct gateway *gateway = some_gateway(sim, people->at);
         if (!gateway)
             break;
-        if (!row.dropped && !state_terminal(row.state) && row.reason == REASON_NEEDS_OPERATOR)
+        if (!row.dropped && is_stuck(&row))
+            decide_on_parent(sim, gateway, names[people->at % 3], &row, 1 + 3 * people->at % 2);
+        else if (!row.dropped && !state_terminal(row.state) && row.reason == REASON_NEEDS_OPERATOR)
             resolve(sim, gateway, names[people->at % 3], &row, false, false);
     }
     if (people->at < count)

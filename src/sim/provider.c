@@ -61,7 +61,7 @@ struct sim_providers *providers_new(struct sim *sim)
     struct sim_providers *providers = mem_zero(sizeof *providers);
     arena_init(&providers->arena);
     map_init(&providers->records);
-    providers->counts = arena_zero(&providers->arena, (2 * sim->options->intents + 1) * sizeof *providers->counts);
+    providers->counts = arena_zero(&providers->arena, (check_intents(sim) + 1) * sizeof *providers->counts);
     snprintf(providers->other_id, sizeof providers->other_id, "ef_0");
     return providers;
 }
@@ -83,7 +83,7 @@ struct post *providers_post(const struct sim *sim)
 
 uint32_t providers_post_count(struct sim *sim, uint32_t intent)
 {
-    return intent <= 2 * sim->options->intents ? sim->providers->counts[intent]++ : 0;
+    return intent <= check_intents(sim) ? sim->providers->counts[intent]++ : 0;
 }
 
 static struct record *record_of(struct sim_providers *providers, const char *key)

@@ -13,7 +13,7 @@
 
 #define EVENTS_PER_INTENT 4000 /* more than this many: it does not settle */
 #define EVENTS_AT_LEAST   100000
-#define CLEAR_UP_ROUNDS   8
+#define CLEAR_UP_ROUNDS   24 /* each step of a multi-step tool may need a person of its own */
 
 /* ---- what happened ---- */
 
@@ -201,6 +201,8 @@ static void tear_down(struct sim *sim)
 void sim_run(const struct sim_options *options, struct sim_result *result)
 {
     struct sim sim = {.options = options, .result = result, .now_ms = SIM_START_MS};
+    sim.mixed_seed = roll_mix_seed(options->seed);
+    sim.shared = options->shared ? options->shared : sim_shared_new();
     *result = (struct sim_result){0};
     open_ledger(&sim);
     if (sim.backing) {
@@ -212,6 +214,8 @@ void sim_run(const struct sim_options *options, struct sim_result *result)
         result->simulated_ms = sim.now_ms - SIM_START_MS;
     }
     tear_down(&sim);
+    if (!options->shared)
+        sim_shared_free(sim.shared);
 }
 
 void sim_result_release(struct sim_result *result)

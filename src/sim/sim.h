@@ -40,6 +40,7 @@
     X(SIM_PEOPLE, "people", false)                 /* resolve, retry, cancel at any time, also on stale versions */    \
     X(SIM_APPROVALS, "approvals", false)           /* tools ask people, who agree and refuse, twice, at any time */    \
     X(SIM_COMPENSATIONS, "compensations", false)   /* people have done things undone, twice, by several playbooks */   \
+    X(SIM_STEPS, "steps", false)                   /* multi-step tools: rollbacks, cancelled and retried by people */  \
     X(SIM_RELOAD, "reload", false)                 /* registry reloads, a tool goes and comes back */                  \
     X(SIM_RETENTION, "retention", false)           /* time passes until payloads are dropped */                        \
     X(SIM_NET_TWICE, "net_twice", true)            /* the network delivers a request twice */                          \
@@ -143,6 +144,12 @@ struct sim_watch {
     void (*stale)(void *user, const struct sim_stale_seen *seen);
 };
 
+/* What is costly to make and the same in all runs: runs after one another may share one. Nothing of a run stays in it.
+ */
+struct sim_shared;
+struct sim_shared *sim_shared_new(void);
+void sim_shared_free(struct sim_shared *shared); /* NULL is fine */
+
 struct sim_options {
     uint64_t seed;
     unsigned gateways;      /* 1 … 8 */
@@ -159,6 +166,7 @@ struct sim_options {
     const struct sim_decision *left_out; /* sorted by (stream, index) */
     size_t left_out_count;
     const struct sim_watch *watch; /* NULL = none */
+    struct sim_shared *shared;     /* NULL = the run's own */
 };
 
 #define SIM_VIOLATION_MAX 512

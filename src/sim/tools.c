@@ -5,6 +5,7 @@
 #include "core/playbook.h"
 #include "sim/run.h"
 #include "sim/tools_claims.h"
+#include "sim/tools_steps.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -21,7 +22,8 @@
 struct sim_tools {
     struct provider providers[PROVIDERS_MAX];
     size_t provider_count;
-    struct tool tools[TOOLS_MAX], changed[TOOLS_MAX]; /* changed: the same with other policies */
+    /* changed: the same with other policies */
+    struct tool tools[TOOLS_MAX + SIM_MULTI_STEP_MAX], changed[TOOLS_MAX + SIM_MULTI_STEP_MAX];
     size_t tool_count;
     struct template *key;
     struct schema *schema;
@@ -293,8 +295,13 @@ static void draw(struct sim *sim, struct sim_tools *tools)
         draw_provider(sim, tools, i);
     for (size_t i = 0; i < tools->tool_count; i++)
         draw_tool(sim, tools, i);
-    if (sim->options->faults & SIM_FAULT_BIT(SIM_COMPENSATIONS))
+    if (sim->options->faults & (SIM_FAULT_BIT(SIM_COMPENSATIONS) | SIM_FAULT_BIT(SIM_STEPS)))
         draw_playbooks(tools);
+    if (!(sim->options->faults & SIM_FAULT_BIT(SIM_STEPS)))
+        return;
+    struct steps_kit kit = {sim, &tools->arena, tools->tools, tools->tool_count, tools->key};
+    size_t count = tools_steps_draw(&kit, &tools->tools[tools->tool_count], &tools->changed[tools->tool_count]);
+    tools->tool_count += count;
 }
 
 /* ---- registries ---- */
@@ -347,7 +354,7 @@ struct sim_tools *tools_new(struct sim *sim)
     if (sim->options->registry) {
         tools->variants[tools->variant_count++] = registry_ref(sim->options->registry);
     } else {
-        const struct tool *list[TOOLS_MAX];
+        const struct tool *list[TOOLS_MAX + SIM_MULTI_STEP_MAX];
         draw(sim, tools);
         for (size_t i = 0; i < tools->tool_count; i++)
             list[i] = &tools->tools[i];
@@ -357,7 +364,12 @@ struct sim_tools *tools_new(struct sim *sim)
     if (sim->options->faults & SIM_FAULT_BIT(SIM_RELOAD))
         add_variants(sim, tools);
     for (size_t i = 0; i < registry_tool_count(sim->registry); i++) {
-        int64_t ms = settles_within(sim, registry_tool_at(sim->registry, i));
+        const struct tool *tool = registry_tool_at(sim->registry, i);
+        int64_t ms = settles_within(sim, tool);
+        for (size_t k = 0; tool->steps && k < tool->steps->count; k++) /* each, and what undoes it */
+            ms += 2 * settles_within(sim, registry_find(sim->registry, str_of(tool->steps->items[k].tool)));
+        if (tool->steps && tool->steps->count > sim->steps_max)
+            sim->steps_max = tool->steps->count;
         tools->horizon_ms = ms > tools->horizon_ms ? ms : tools->horizon_ms;
     }
     tools->horizon_ms += 10 * MINUTE; /* leases, queues, downtimes and pauses that began before */
@@ -415,7 +427,7 @@ static const struct json *own_arguments(const struct tool *tool, uint64_t n, uns
         json_set(arena, object, STR("note"), text_value(arena, "writing ", variant, ""));
     else if (rewrite > 0)
         json_set(arena, object, STR("note"), text_value(arena, "rewriting ", rewrite, ""));
-    if (tool->claims) {
+    if (tool->claims || tool->steps) { /* its steps may claim something */
         json_set(arena, object, STR("from"), text_value(arena, "a", n % 5, ""));
         json_set(arena, object, STR("to"), text_value(arena, "a", (3 * n + 1) % 7, ""));
     }

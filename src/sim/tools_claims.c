@@ -1,7 +1,7 @@
 #include "sim/tools_claims.h"
 
-#include "adapter/jq.h"
 #include "base/mem.h"
+#include "sim/shared.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ enum { FROM, TO, WINDOW, MESSAGE, AMOUNT, TEMPLATES };
 
 struct claims_kit {
     struct template *templates[TEMPLATES];
-    struct jq_program *guard; /* NULL in most runs: to compile one takes longer than a small run */
+    struct jq_program *guard; /* NULL in most runs */
     struct budget budgets[2];
     bool off; /* a run without any claims */
 };
@@ -39,9 +39,7 @@ struct claims_kit *claims_kit_new(struct sim *sim)
         };
     }
     if (roll(dice, 8) == 0 && !kit->off)
-        good = jq_program_new("(.account.last // -1) % 3 == (.arguments.amount_cents % 3)", false, &kit->guard, &err) ==
-                   ERR_NONE &&
-               good;
+        kit->guard = shared_guard(sim->shared);
     assert(good);
     (void)good;
     return kit;
@@ -53,7 +51,6 @@ void claims_kit_free(struct claims_kit *kit)
         return;
     for (size_t i = 0; i < TEMPLATES; i++)
         template_free(kit->templates[i]);
-    jq_program_free(kit->guard);
     free(kit);
 }
 
