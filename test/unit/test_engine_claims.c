@@ -176,8 +176,8 @@ static void scheduled_operations_hold_nothing(void **state)
     assert_string_equal(fix->world.sent[1].operation, fix->a.op.id);
 }
 
-/* Found with seed 300014335: the schedule was over by one gateway's clock and lay ahead by the next one's, which wrote the
- * row again and again. */
+/* Found with seed 300014335: the schedule was over by one gateway's clock and lay ahead by the next one's, which wrote
+ * the row again and again. */
 static void a_clock_that_is_behind_does_not_stop_who_has_its_entities(void **state)
 {
     struct fix *fix = *state;
