@@ -300,6 +300,30 @@ static void test_skipped_steps_and_those_that_were_so(void **state)
     assert_non_null(strstr(fix->op.error.p, "refused by its guard"));
 }
 
+/* "It was so already", after a request that nobody answered: perhaps that one made it so. */
+static void test_what_may_have_been_ours_is_a_persons(void **state)
+{
+    struct fix *fix = *state;
+    fix->items[0].undo = STEPS_UNDO_LEAVE;
+    start(fix);
+    for (size_t i = 0; i < 2; i++) {
+        wake(fix);
+        begin(fix, i);
+        fix->children[i].attempts = 2;
+        ends(fix, i, STATE_COMPLETED_NOOP);
+    }
+    wake(fix);
+    begin(fix, 2);
+    ends(fix, 2, STATE_FAILED_PERMANENT);
+    drive(fix, COUNT, COUNT);
+    assert_statuses(fix, "done stuck failed waiting");
+    assert_op(fix, STATE_COMPENSATING, REASON_NEEDS_OPERATOR);
+    move(fix, (struct step_input){.kind = STEP_RESOLVE, .actor = "boss", .note = "n"});
+    drive(fix, COUNT, COUNT);
+    assert_statuses(fix, "left undone failed waiting");
+    assert_op(fix, STATE_COMPENSATED, REASON_ROLLED_BACK);
+}
+
 /* A held step is tried again; nothing else moves meanwhile. */
 static void test_a_held_step(void **state)
 {
@@ -875,6 +899,7 @@ int main(void)
         T(test_every_position_of_a_failure),
         T(test_every_rule_of_undoing),
         T(test_skipped_steps_and_those_that_were_so),
+        T(test_what_may_have_been_ours_is_a_persons),
         T(test_a_held_step),
         T(test_only_ends_are_told),
         T(test_evidence_before_the_rollback_begins),
