@@ -35,7 +35,7 @@ static enum err_code read_version(struct pg *pg, int *version, struct err *err)
         return err->code;
     if (read_text(pg, "SELECT max(version)::text FROM migrations", &pg->scratch, &text, err))
         return err->code;
-    *version = text ? atoi(text) : 0;
+    *version = text ? (int)strtol(text, NULL, 10) : 0;
     if (*version > PG_SCHEMA_VERSION)
         return err_set(
             err, ERR_INVALID,
