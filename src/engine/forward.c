@@ -8,7 +8,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define POSTS_MAX 8 /* on the wire at one time */
+#define POSTS_MAX 8     /* on the wire at one time */
+#define SWEEP_MS  30000 /* between looks at what other gateways have left */
 
 struct try;
 
@@ -82,6 +83,8 @@ void forwarder_free(struct forwarder *forwarder)
 
 void forwarder_plan(struct forwarder *forwarder, int64_t at_ms)
 {
+    if (!forwarder->engine->webhooks) /* a simulator's, a test's: nothing is ever forwarded */
+        return;
     if (forwarder->next_ms == 0 || at_ms < forwarder->next_ms)
         forwarder->next_ms = at_ms;
     engine_reschedule(forwarder->engine);
@@ -174,7 +177,7 @@ static void posted(void *user, const struct webhook_report *report)
 static const struct forward_policy *policy_of(const struct engine *engine, const struct inbound *event)
 {
     const struct inbox_source *source = registry_source(engine->registry, event->source);
-    return source && engine->webhooks ? source->forward : NULL;
+    return source ? source->forward : NULL;
 }
 
 static void begun(struct ledger_request *request)
@@ -237,6 +240,8 @@ static void answered(struct ledger_request *request)
             begin(forwarder, &due->events[i]);
         if (due->next_ms)
             forwarder_plan(forwarder, due->next_ms);
+        if (!engine->sole_owner)
+            forwarder_plan(forwarder, engine_now(engine) + SWEEP_MS);
     }
     struct arena arena = question->arena;
     arena_release(&arena);
