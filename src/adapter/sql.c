@@ -385,8 +385,10 @@ static void judge_fault(struct exchange *exchange)
     }
     enum outcome outcome = sql_fault_outcome(exchange->tool, stage, &exchange->fault, &exchange->arena, &words);
     plan(exchange, outcome, words, &exchange->fault);
-    if (exchange->fault.fatal || stage == SQL_STAGE_COMMIT)
-        finish(exchange, !exchange->fault.fatal);
+    /* another session may be another server, or one that takes writes again */
+    bool useless = exchange->fault.fatal || stage == SQL_STAGE_BEGIN || strcmp(exchange->fault.state, "25006") == 0;
+    if (useless || stage == SQL_STAGE_COMMIT)
+        finish(exchange, !useless);
     else
         roll_back(exchange);
 }

@@ -136,8 +136,8 @@ static const char *table_words(const struct sql_tool *tool, const struct sql_fau
     if (is_state(fault, "42703"))
         return arena_printf(arena, "table %s is not as `onced sql install` makes it (%s)", table, fault->message);
     if (is_state(fault, "25006"))
-        return "the server takes no writes: it is a standby; name all hosts in the url, with "
-               "target_session_attrs=read-write";
+        return "the server takes no writes (a standby, or default_transaction_read_only): name all hosts in the url, "
+               "with target_session_attrs=read-write";
     return NULL;
 }
 
@@ -161,7 +161,7 @@ enum outcome sql_fault_outcome(const struct sql_tool *tool, enum sql_stage stage
     *words = table ? table : fault->message;
     if (is_unclear_commit(stage, fault))
         return OUTCOME_CONNECTION_LOST;
-    if (table || fault->fatal)
+    if (table || fault->fatal || stage == SQL_STAGE_BEGIN) /* nothing of the call's was looked at */
         return OUTCOME_NOT_PROCESSED;
     if (stage == SQL_STAGE_CLAIM && is_state(fault, "55P03")) {
         *words = "an earlier transaction of this operation has not ended yet";

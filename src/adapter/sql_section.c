@@ -217,8 +217,8 @@ static void make_statements(struct sql_provider *p)
     const char *level = levels[p->isolation], *table = p->table;
     int64_t gone_ms = p->timeout_ms; /* a session whose client is gone without a word holds its locks no longer */
     p->begin_write =
-        text_of("BEGIN ISOLATION LEVEL %s READ WRITE; SET LOCAL lock_timeout = %" PRId64
-                "; SET LOCAL statement_timeout = %" PRId64 "; SET LOCAL idle_in_transaction_session_timeout = %" PRId64
+        text_of("BEGIN ISOLATION LEVEL %s; SET LOCAL lock_timeout = %" PRId64 "; SET LOCAL statement_timeout = %" PRId64
+                "; SET LOCAL idle_in_transaction_session_timeout = %" PRId64
                 "; SELECT set_config('synchronous_commit', 'on', true) WHERE "
                 "current_setting('synchronous_commit') = 'off'",
                 level, p->lock_timeout_ms, p->statement_timeout_ms, gone_ms);

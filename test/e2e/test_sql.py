@@ -353,6 +353,17 @@ def test_table_is_missing(world):
     world.judge([operation])
 
 
+def test_server_takes_no_writes(world):
+    """As after a switch-over: the connection is not used again, the next one is made anew."""
+    onced = world.start({"transfer": transfer(retry=PATIENT)})
+    world.database.run(f"ALTER DATABASE {world.database.name} SET default_transaction_read_only = on")
+    message, operation = first_error(onced)
+    assert "takes no writes" in message and "target_session_attrs=read-write" in message, message
+    world.database.run("SET default_transaction_read_only = off", f"ALTER DATABASE {world.database.name} SET default_transaction_read_only = off")
+    assert onced.settled(operation).state == "completed_success"
+    world.judge([operation])
+
+
 def test_rights_are_missing(world):
     world.database.run("CREATE ROLE clerk LOGIN PASSWORD 'clerk'", "GRANT SELECT, UPDATE ON account TO clerk", "GRANT INSERT, SELECT ON transfer TO clerk",
                        check=False)

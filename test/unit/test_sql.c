@@ -292,7 +292,8 @@ static void errors_before_commit(void **state)
             assert_int_equal(outcome_of(&c, stages[i], again[k], false, &words),
                              waits ? OUTCOME_KEY_IN_USE : OUTCOME_NOT_PROCESSED);
         }
-        assert_int_equal(outcome_of(&c, stages[i], "22P02", false, &words), OUTCOME_REFUSED);
+        assert_int_equal(outcome_of(&c, stages[i], "0A000", false, &words),
+                         stages[i] == SQL_STAGE_BEGIN ? OUTCOME_NOT_PROCESSED : OUTCOME_REFUSED);
         assert_int_equal(outcome_of(&c, stages[i], "", true, &words), OUTCOME_NOT_PROCESSED);
         assert_int_equal(sql_lost_outcome(stages[i], true), OUTCOME_NOT_PROCESSED);
         assert_int_equal(sql_lost_outcome(stages[i], false), OUTCOME_NOT_PROCESSED);
