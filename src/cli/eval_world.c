@@ -3,9 +3,9 @@
 #include "adapter/command.h"
 #include "adapter/http.h"
 #include "adapter/mail.h"
-#include "adapter/sql.h"
 #include "adapter/mcp.h"
 #include "adapter/route.h"
+#include "adapter/sql.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -185,11 +185,31 @@ static void answer_wire(struct eval_world *world, struct wire **at, enum outcome
     free(wire);
 }
 
+static struct operation *row_of(struct eval_world *world, const char *operation, struct arena *arena)
+{
+    struct ledger_request request = {.command = LEDGER_GET, .arena = arena, .get = {.operation = operation}};
+    return ledger_call(world->ledger, &request) ? NULL : request.get.op;
+}
+
+/* A scenario speaks of the calls that it makes: a step of a multi-step one is answered as its parent is to end. */
+static struct aim *aim_of(struct eval_world *world, const char *operation)
+{
+    struct arena arena;
+    struct aim *aim = find_aim(world, operation);
+    if (aim)
+        return aim;
+    arena_init(&arena);
+    const struct operation *op = row_of(world, operation, &arena);
+    aim = op && op->parent ? find_aim(world, op->parent) : NULL;
+    arena_release(&arena);
+    return aim;
+}
+
 /* Answers one request that is to be answered by now. */
 static bool answer_one(struct eval_world *world)
 {
     for (struct wire **at = &world->wires; *at; at = &(*at)->next) {
-        struct aim *aim = find_aim(world, (*at)->operation);
+        struct aim *aim = aim_of(world, (*at)->operation);
         enum outcome outcome = aim ? outcome_for(aim->state, (*at)->kind) : OUTCOME_OPEN;
         if (outcome == OUTCOME_OPEN && (*at)->deadline_ms <= world->now_ms)
             outcome = OUTCOME_TIMEOUT;
@@ -240,12 +260,6 @@ static void advance(struct eval_world *world, int64_t until_ms)
         world->now_ms = next && next < until_ms ? next : until_ms;
         run(world, true);
     }
-}
-
-static struct operation *row_of(struct eval_world *world, const char *operation, struct arena *arena)
-{
-    struct ledger_request request = {.command = LEDGER_GET, .arena = arena, .get = {.operation = operation}};
-    return ledger_call(world->ledger, &request) ? NULL : request.get.op;
 }
 
 static void ignore(void *user, const struct engine_reply *reply)

@@ -332,3 +332,16 @@ def test_documented_members_are_the_ones_there_are(tmp_path):
 
 def bad_state(folder):
     return scenario(folder, f"  - {{name: g, {REFUND}, same: [{{after: none}}, {{}}]}}\n")
+
+
+# ---- multi-step tools ----
+
+def test_steps_are_answered_as_their_call_is_to_end(tmp_path):
+    order = "{order_id: o1, sku: abc, quantity: 1, amount_cents: 500, payment_id: p1, email: a@example.com}"
+    file = scenario(tmp_path, f"""
+  - {{name: written otherwise, tool: order.place, arguments: {order}, same: [{{}}, {{with: {{sku: " ABC ", quantity: 1.0}}, at: 2h}}]}}
+  - {{name: two orders, tool: order.place, arguments: {order}, distinct: [{{}}, {{with: {{order_id: o2}}}}]}}
+  - {{name: another quantity, tool: order.place, arguments: {order}, conflict: [{{}}, {{with: {{quantity: 2}}}}]}}
+""", ROOT / "examples/order.yaml")
+    result = judge(file, status=HOLDS)
+    assert result["hold"] == 3 and result["others"] == 0, result
