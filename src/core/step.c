@@ -162,6 +162,14 @@ static void schedule_closed(struct ctx *c)
     step_wake_at(op, min_time(watch, op->retain_until_ms));
 }
 
+static void keep(struct ctx *c)
+{
+    assert(state_terminal(c->op->state));
+    c->op->retain_until_ms = c->in->now_ms + STEP_KEEP_MS;
+    schedule_closed(c);
+    c->fx->changed = true;
+}
+
 /* A repeat without a key finds its operation by the row alone (2.2.5): it stays for the window, and as much longer as a
  * call may be on its way to the ledger that was made within it. */
 static int64_t retain_ms(const struct tool *tool)
@@ -1486,6 +1494,7 @@ enum err_code step(struct operation *op, const struct tool *tool, const struct s
         else
             wake_without_tool(&c);
         break;
+    case STEP_KEEP: keep(&c); break;
     case STEP_RENEW: renew(&c); break;
     case STEP_OWNER_GONE: owner_gone(&c); break;
     case STEP_RESOLVE: code = resolve(&c, err); break;

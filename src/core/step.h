@@ -26,6 +26,7 @@ enum step_kind {
     STEP_LOOKUP_ANSWER, /* a look-up ended with `finding` (never OUTCOME_MORE) */
     STEP_RENEW,         /* guard mode: whoever holds the lease goes on */
     STEP_WAKE,          /* wake_at came: decide what to do next */
+    STEP_KEEP,          /* its retention is over, and who needs it yet has not ended: it stays for STEP_KEEP_MS more */
     STEP_OWNER_GONE,    /* the owner is known to be dead or its lease ended */
     STEP_RESOLVE,       /* an operator states evidence */
     STEP_RETRY,         /* an operator wants it tried again now */
@@ -90,6 +91,8 @@ struct step_input {
     bool happened;    /* RESOLVE; of a parent with a stuck step: it is to stand, else it was undone by hand */
     bool allow_retry; /* RESOLVE with !happened: try again, else close */
 };
+
+#define STEP_KEEP_MS 3600000 /* a step of a multi-step call whose parent is open */
 
 enum step_action {
     ACTION_NONE,   /* persist (if changed) and wait for wake_at */

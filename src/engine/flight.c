@@ -262,6 +262,7 @@ static bool goes_over_leases(enum step_kind kind)
     case STEP_LOOKUP_ANSWER:
     case STEP_RENEW:
     case STEP_WAKE:
+    case STEP_KEEP:
     case STEP_OWNER_GONE:
     case STEP_RUN_STEPS:
     case STEP_BEGIN_STEP:
@@ -787,8 +788,12 @@ static void expire_done(struct ledger_request *request)
     MARK(expire_done);
     replay_forget(&flight->engine->replay, &flight->op.key_hash);
     flight->phase = PHASE_NEW;
-    bool stays = request->code == ERR_CONFLICT; /* while its parent is open: the end of the lease is soon enough */
-    if (request->code && !stays && request->code != ERR_STALE && request->code != ERR_NOT_FOUND)
+    if (request->code == ERR_CONFLICT && !flight->engine->stopping) { /* its parent is open */
+        struct step_input in = {.kind = STEP_KEEP};
+        flight_step(flight, &in, AFTER_GO_ON, NULL);
+        return;
+    }
+    if (request->code && request->code != ERR_STALE && request->code != ERR_NOT_FOUND)
         engine_plan(flight->engine, engine_now(flight->engine) + COMMIT_RETRY_MAX_MS);
     flight_free(flight);
 }

@@ -3,6 +3,7 @@
 #include "adapter/jq.h"
 #include "base/log.h"
 #include "core/playbook.h"
+#include "core/step.h"
 #include "core/steps.h"
 #include "support/test.h"
 #include "support/world.h"
@@ -648,6 +649,27 @@ static void test_what_can_not_be_undone_stops(void **state)
     assert_effects(fix, "reserve charge");
 }
 
+/* Found with seed 5116: steps past their retention were asked for with every lease while people thought. */
+static void test_steps_are_kept_while_people_think(void **state)
+{
+    struct fix *fix = *state;
+    for (int i = 0; i < 2 * STEPS; i++)
+        fix->tools[i].retain_ms = 600000;
+    stick(fix);
+    const char *id = parent_of(fix);
+    const struct operation *before = row(fix, entry(fix, id, RESERVE).operation);
+    world_advance(&fix->world, 1800000);
+    const struct operation *after = row(fix, before->id);
+    assert_int_equal(after->state, STATE_COMPLETED_SUCCESS);
+    assert_int_equal(after->rev, before->rev + 1); /* written once, not with every lease */
+    assert_true(after->wake_at_ms > fix->world.now_ms + STEP_KEEP_MS / 2);
+    decide(fix, DECISION_RESOLVE, id, true, &fix->b);
+    play(fix);
+    assert_state(fix, id, STATE_COMPENSATED, REASON_ROLLED_BACK);
+    world_advance(&fix->world, 2 * STEP_KEEP_MS);
+    assert_null(world_row(&fix->world, &fix->arena, before->id)); /* nobody needs it any more */
+}
+
 static void test_people_say_it_was_undone_by_hand(void **state)
 {
     struct fix *fix = *state;
@@ -811,6 +833,7 @@ int main(void)
         T(test_cancel_lets_what_runs_settle),
         T(test_cancel_stops_what_has_not_left),
         T(test_what_can_not_be_undone_stops),
+        T(test_steps_are_kept_while_people_think),
         T(test_people_say_it_was_undone_by_hand),
         T(test_people_let_it_stand),
         T(test_people_have_it_tried_once_more),
