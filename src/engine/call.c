@@ -451,11 +451,12 @@ static void planned(struct ledger_request *request)
 
 /* ---- the call ---- */
 
-static bool overloaded(struct engine *engine, struct err *err)
+/* A step is let in beside its parent: parents that took all the room would wait for it for ever. */
+static bool overloaded(struct engine *engine, const struct admit_as *as, struct err *err)
 {
     if (engine->stopping)
         err_set(err, ERR_UNAVAILABLE, "onced is stopping: nothing was recorded, nothing was sent");
-    else if (engine->flights.count + engine->waiter_count >= engine->in_flight_max * 2)
+    else if (!as->parent && engine->flights.count + engine->waiter_count >= engine->in_flight_max * 2)
         err_set(err, ERR_UNAVAILABLE, "too many calls in flight: nothing was recorded, nothing was sent");
     return err->code != ERR_NONE;
 }
@@ -623,7 +624,7 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
     struct err err = {0};
     as = as ? as : &plain;
     engine->stats.calls++;
-    if (overloaded(engine, &err)) {
+    if (overloaded(engine, as, &err)) {
         reply_error(engine, reply, user, REPLY_UNAVAILABLE, &err);
         return NULL;
     }

@@ -70,6 +70,7 @@ static void start_engine(struct world *world)
         .adapter = &world->adapter,
         .webhooks = world->webhooks,
         .registry = world->registry,
+        .in_flight_max = world->in_flight_max,
         .sole_owner = true,
     };
     world->engine = engine_new(&options);

@@ -25,6 +25,7 @@ struct world {
     struct ledger *ledger;
     struct adapter adapter;
     struct webhooks *webhooks; /* of the next engine (world_crash): what it forwards events with; NULL: nothing */
+    size_t in_flight_max;      /* of the next engine; 0: as many as usual */
     struct registry *registry;
     struct engine *engine;
     struct world_sent sent[WORLD_WIRE_MAX];

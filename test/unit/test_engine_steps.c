@@ -670,6 +670,19 @@ static void test_steps_are_kept_while_people_think(void **state)
     assert_null(world_row(&fix->world, &fix->arena, before->id)); /* nobody needs it any more */
 }
 
+/* Found with seed 5298: parents that were due at once left no room for any of their steps. */
+static void test_there_is_room_for_the_steps_of_who_is_let_in(void **state)
+{
+    struct fix *fix = *state;
+    begin(fix);
+    fix->world.in_flight_max = 1;
+    world_crash(&fix->world);
+    call(fix, "k1", &fix->a);
+    play(fix);
+    assert_effects(fix, "reserve charge ship");
+    assert_int_equal(fix->a.op.state, STATE_COMPLETED_SUCCESS);
+}
+
 static void test_people_say_it_was_undone_by_hand(void **state)
 {
     struct fix *fix = *state;
@@ -834,6 +847,7 @@ int main(void)
         T(test_cancel_stops_what_has_not_left),
         T(test_what_can_not_be_undone_stops),
         T(test_steps_are_kept_while_people_think),
+        T(test_there_is_room_for_the_steps_of_who_is_let_in),
         T(test_people_say_it_was_undone_by_hand),
         T(test_people_let_it_stand),
         T(test_people_have_it_tried_once_more),
