@@ -384,6 +384,8 @@ void check_steps_end(struct sim *sim, const struct check_row *parent)
     bool ended_badly = parent->state == STATE_FAILED_PERMANENT || parent->state == STATE_COMPENSATED;
     if (!ended_badly || (parent->incidents & 1u << INCIDENT_CONTRADICTION))
         return;
+    if (parent->dropped) /* past its retention: the step's own incident is all that can be said */
+        return;
     for (size_t i = 0; i < parent->steps->count; i++) {
         const struct check_step *step = &parent->steps->steps[i];
         bool stands = step->op && took_effect(step->op->state) && !left_nothing(step->op);
