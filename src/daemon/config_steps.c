@@ -239,6 +239,7 @@ void config_steps_read(const struct loader *loader, const struct json *section, 
 struct checker {
     const struct loader *loader;
     struct arena *arena;
+    const struct tool *parent;
     struct config_steps *steps;
     size_t at; /* the step that is looked at */
 };
@@ -376,6 +377,19 @@ static void check_undo(const struct checker *checker, const struct tool *tool, s
                      undo_words(checker->arena, tool));
 }
 
+/* What a step's watch finds is told to its parent as long as that is kept (design 7.3, 10.2). */
+static void check_retain(const struct checker *checker, const struct tool *tool, const char *pointer)
+{
+    const struct reconcile_policy *reconcile = &tool->reconcile;
+    bool watches = tool->class != CLASS_READ && tool->has_lookup && reconcile->watch_count > 0;
+    if (watches && checker->parent->retain_ms <= reconcile->watch_ms[reconcile->watch_count - 1])
+        problems_warn(
+            checker->loader->problems, pointer,
+            "the watch of %s goes on after retain of %s has ended: an effect that lands then is an incident of "
+            "the step alone",
+            tool->name, checker->parent->name);
+}
+
 /* A playbook of that name could not be told from the rule. */
 static void check_playbook_names(const struct checker *checker, const struct tool *tool, const char *pointer)
 {
@@ -416,6 +430,7 @@ static void check_one(const struct checker *checker, const char *pointer)
     if (item->form)
         config_form_check(checker->loader, item->form, tool, arguments);
     check_undo(checker, tool, item, pointer);
+    check_retain(checker, tool, at);
     check_playbook_names(checker, tool, at);
 }
 
@@ -428,7 +443,7 @@ void config_steps_check(const struct loader *loader)
             continue;
         const char *at = options_pointer(&loaded->arena, "/tools", str_of(tool->core.name));
         at = options_pointer(&loaded->arena, at, STR("steps"));
-        struct checker checker = {loader, &loaded->arena, tool->steps, 0};
+        struct checker checker = {loader, &loaded->arena, &tool->core, tool->steps, 0};
         for (; checker.at < tool->steps->core.count; checker.at++)
             check_one(&checker, arena_printf(&loaded->arena, "%s/%zu", at, checker.at));
     }

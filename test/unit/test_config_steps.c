@@ -286,12 +286,37 @@ static void test_arguments_fit(void **state)
            "f:18:30: /tools/m/steps/1/arguments: expected a mapping with {places}, or a jq program\n");
 }
 
+static void test_what_lands_late_is_told(void **state)
+{
+    (void)state;
+    expect(
+        "  m:\n"
+        "    identity: caller\n"
+        "    retain: 24h\n"
+        "    steps:\n"
+        "      - {name: one, tool: c, arguments: {}}\n",
+        "f:19:21: warning: /tools/m/steps/0/tool: the watch of c goes on after retain of m has ended: an effect that "
+        "lands then is an incident of the step alone\n");
+    expect("  m:\n"
+           "    identity: caller\n"
+           "    retain: 25h\n"
+           "    steps:\n"
+           "      - {name: one, tool: c, arguments: {}}\n",
+           "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_list),    cmocka_unit_test(test_digest),        cmocka_unit_test(test_class),
-        cmocka_unit_test(test_members), cmocka_unit_test(test_names),         cmocka_unit_test(test_undo),
-        cmocka_unit_test(test_places),  cmocka_unit_test(test_arguments_fit),
+        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_digest),
+        cmocka_unit_test(test_class),
+        cmocka_unit_test(test_members),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_undo),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_arguments_fit),
+        cmocka_unit_test(test_what_lands_late_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
