@@ -880,7 +880,7 @@ static void wake(struct ctx *c)
             wake_acknowledged(c);
         break;
     case STATE_FAILED_RETRYABLE:
-        if (time_is_up(c) && op->reason != REASON_OPERATOR)
+        if (time_is_up(c) && (op->reason != REASON_OPERATOR || c->tool->guard_lease_ms > 0))
             fail(c, CAUSE_TIMER, REASON_TIME_EXHAUSTED, "not done within the tool's total time");
         else
             want_send(c);
@@ -934,6 +934,13 @@ static void wake_without_tool(struct ctx *c)
 
 /* ---- people ---- */
 
+/* Guard mode: nobody sends it at once, it waits for the next begin, and has the total time for that. */
+static void wait_for_executor(struct ctx *c)
+{
+    if (c->tool && c->tool->guard_lease_ms > 0)
+        c->op->ready_ms = c->in->now_ms;
+}
+
 static enum err_code resolve(struct ctx *c, struct err *err)
 {
     struct operation *op = c->op;
@@ -966,6 +973,7 @@ static enum err_code resolve(struct ctx *c, struct err *err)
     if (c->in->allow_retry && c->tool) {
         op->retries = 0;
         op->absent_count = 0;
+        wait_for_executor(c);
         step_move(c, CAUSE_OPERATOR, STATE_FAILED_RETRYABLE, REASON_OPERATOR, c->in->note);
         step_wake_at(op, c->in->now_ms);
     } else {
@@ -981,7 +989,7 @@ static enum err_code retry(struct ctx *c, struct err *err)
         return step_retry_parent(c, err);
     switch (op->state) {
     case STATE_PENDING_DISPATCH:
-    case STATE_FAILED_RETRYABLE:
+    case STATE_FAILED_RETRYABLE: wait_for_executor(c); break;
     case STATE_ACKNOWLEDGED: break;
     case STATE_UNKNOWN_OUTCOME: /* looks and re-sends start over with all their time; re-sends stay bound to the
                                    contract */

@@ -127,17 +127,21 @@ void guard_first_state(struct flight *flight, const struct engine_call *request,
     op->lease_until_ms = op->wake_at_ms = now_ms + flight->tool->guard_lease_ms;
 }
 
+/* A commit that took longer than the lease, or a gateway that stood still behind it, gives nothing any more: others may
+ * have been told that the outcome is unknown. */
 static void tell_to_execute(struct waiter *waiter, struct flight *flight, const struct operation *op)
 {
     struct lease lease = lease_of(op, flight->executor_hex);
+    bool lives = engine_now(flight->engine) < op->lease_until_ms;
     struct engine_reply reply = {
         .kind = REPLY_OPERATION,
         .op = op,
         .tool = flight->tool,
-        .lease = lease_token(flight->engine, &flight->arena, &lease),
+        .replayed = !lives,
+        .lease = lives ? lease_token(flight->engine, &flight->arena, &lease) : NULL,
         .err = &no_error,
     };
-    flight->engine->stats.attempts++;
+    flight->engine->stats.attempts += lives;
     waiter_reply(waiter, &reply);
 }
 
@@ -212,6 +216,14 @@ static void take(struct engine *engine, struct waiter *waiter, const struct oper
         execute(flight);
 }
 
+/* Whether the registry has it now, as a tool of guard mode: without its rules nothing begins, and no absence is judged.
+ */
+static bool is_known(struct engine *engine, const struct operation *op)
+{
+    const struct tool *tool = registry_find(engine->registry, str_of(op->tool));
+    return tool && tool->guard_lease_ms > 0;
+}
+
 bool guard_joins(struct flight *flight, struct waiter *waiter, const struct operation *existing)
 {
     struct engine *engine = flight->engine;
@@ -226,7 +238,7 @@ bool guard_joins(struct flight *flight, struct waiter *waiter, const struct oper
         tell_to_execute(waiter, flight, existing);
         return true;
     }
-    if (!awaits || existing->owner || map_get(&engine->flights, existing->id))
+    if (!awaits || existing->owner || !is_known(engine, existing) || map_get(&engine->flights, existing->id))
         return false;
     engine->stats.joined++;
     take(engine, waiter, existing, flight->executor_hex);
@@ -365,8 +377,10 @@ static void attempts_loaded(struct ledger_request *request)
     struct err err = {0};
     engine_request_ended(engine);
     const struct attempt *row = request->code ? NULL : row_of(saying);
-    bool holds = saying->op->state == STATE_DISPATCHED &&
-                 text_equal(saying->op->owner, owner_of(&saying->arena, &saying->lease));
+    bool dispatched = saying->op->state == STATE_DISPATCHED;
+    bool holds = dispatched && text_equal(saying->op->owner, owner_of(&saying->arena, &saying->lease));
+    bool done = saying->word.word == GUARD_COMPLETE && !saying->word.noop;
+    bool ending = dispatched && !holds && saying->lease.attempt == saying->op->tries; /* a gateway is about to say so */
     if (request->code && request->code != ERR_NOT_FOUND) {
         answer(saying, REPLY_UNAVAILABLE, NULL, &request->err);
     } else if (!row) {
@@ -376,7 +390,10 @@ static void attempts_loaded(struct ledger_request *request)
     } else if (saying->word.word == GUARD_HEARTBEAT && !holds) {
         err_set(&err, ERR_CONFLICT, "the lease has ended: the operation is %s", state_name(saying->op->state));
         answer(saying, REPLY_IMPOSSIBLE, saying->op, &err);
-    } else if (map_get(&engine->flights, saying->op->id)) {
+    } else if (saying->word.word != GUARD_HEARTBEAT && !done && !is_known(engine, saying->op)) {
+        err_set(&err, ERR_UNAVAILABLE, "the registry has no tool %s of guard mode now: say it again", saying->op->tool);
+        answer(saying, REPLY_UNAVAILABLE, NULL, &err);
+    } else if (map_get(&engine->flights, saying->op->id) || (ending && !done)) {
         err_set(&err, ERR_UNAVAILABLE, "the operation is just being moved: say it again");
         answer(saying, REPLY_UNAVAILABLE, NULL, &err);
     } else {
