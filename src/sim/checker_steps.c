@@ -87,13 +87,13 @@ uint32_t check_intents(const struct sim *sim)
 }
 
 /* Each step of each version of a parent is an intent of its own, and what undoes it another one: none moves when
- * others are left out. */
+ * others are left out. 0, of none, beyond CHECK_VERSIONS. */
 uint32_t check_step_intent(const struct sim *sim, const struct check_row *parent, size_t at, bool undo)
 {
     uint32_t calls = sim->options->intents, wide = 2 * (uint32_t)sim->steps_max;
-    if (parent->intent == 0 || parent->intent > calls || at >= sim->steps_max)
+    uint32_t version = (uint32_t)(parent->key_version - 1);
+    if (parent->intent == 0 || parent->intent > calls || at >= sim->steps_max || version >= CHECK_VERSIONS)
         return 0;
-    uint32_t version = (uint32_t)(parent->key_version - 1) % CHECK_VERSIONS;
     return 2 * calls + ((parent->intent - 1) * CHECK_VERSIONS + version) * wide + 2 * (uint32_t)at + undo + 1;
 }
 
