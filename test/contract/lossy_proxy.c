@@ -21,7 +21,8 @@ static const char answered[] = "C\0\0\0\013COMMIT";
 static struct sockaddr_un address_of(const char *folder)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    snprintf(address.sun_path, sizeof address.sun_path, "%s%s", folder, SOCKET);
+    if ((size_t)snprintf(address.sun_path, sizeof address.sun_path, "%s%s", folder, SOCKET) >= sizeof address.sun_path)
+        abort();
     return address;
 }
 

@@ -2,6 +2,7 @@
 webhook-id, again until it is taken and then never again, also over kill -9."""
 
 import json
+import signal
 import threading
 import time
 
@@ -11,6 +12,7 @@ from onced_e2e import binary, webhooks
 from onced_e2e.crash import rounds
 from onced_e2e.figures import figure
 from onced_e2e.hook import SECRET, Hook
+from onced_e2e.process import Failed
 from onced_e2e.wait import wait_until
 from onced_e2e.webhooks import event, tell
 
@@ -144,6 +146,16 @@ def test_the_registry_changes(world, endpoint):
     delivered(onced)
 
 
+def start_before_the_mark(onced):
+    """A start that has something to write may meet the mark itself; the next one does not."""
+    try:
+        onced.start()
+    except Failed:
+        assert onced.process.child.returncode == -signal.SIGKILL
+        return False
+    return True
+
+
 @pytest.mark.skipif(not MARKED, reason="a build without marks")
 @pytest.mark.parametrize("mark, posts", [("forward_written", 1), ("forward_answered", 2), ("batch_committed", 1)])
 def test_killed_at_a_try(world, endpoint, mark, posts):
@@ -154,7 +166,8 @@ def test_killed_at_a_try(world, endpoint, mark, posts):
     onced.stop()
     onced.prefix = ("env", f"ONCED_KILL_AT={mark}:1")
     body = event(1, "thing.pending")
-    onced.start()
+    while not start_before_the_mark(onced):
+        pass
     try:
         tell(onced, body)
     except webhooks.LOST:

@@ -104,7 +104,7 @@ AFTER_END = [("end", "told"), ("QUIT", "before"), ("QUIT", "after")]
 def start_cut(world, cuts, look=True):
     login = {"username": "shop", "password": PASSWORD}
     wires = [world.servers.wire(cut) for cut in cuts]
-    onced = world.start({f"p{n}": {**provider(world.servers, wire, look, **login), "timeout": "10s" if cut in BEFORE_END and cut[1] != "silent" else "2s"}
+    onced = world.start({f"p{n}": {**provider(world.servers, wire, look, **login), "timeout": "4s" if cut[1] == "silent" else "10s"}
                          for n, (cut, wire) in enumerate(zip(cuts, wires))},
                         {f"send{n}": tool(f"p{n}") for n in range(len(cuts))})
     return onced, wires
