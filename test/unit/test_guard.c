@@ -204,6 +204,130 @@ static void unproven_failure_is_unknown(void **state)
     world_release(&stage.world);
 }
 
+/* An operator says that it did not happen. */
+static struct got let_again(struct stage *stage, const struct got *of)
+{
+    struct arena arena;
+    struct got got = {0};
+    arena_init(&arena);
+    const struct operation *op = world_row(&stage->world, &arena, of->operation);
+    const struct engine_decision decision = {
+        .kind = DECISION_RESOLVE,
+        .operation = op->id,
+        .tenant = "acme",
+        .rev = op->rev,
+        .allow_retry = true,
+        .actor = "ann",
+        .note = "looked",
+    };
+    engine_decide(stage->world.engine, &decision, keep, &got);
+    world_run(&stage->world);
+    arena_release(&arena);
+    return got;
+}
+
+static int64_t version(struct stage *stage, const char *operation)
+{
+    struct arena arena;
+    arena_init(&arena);
+    int64_t rev = world_row(&stage->world, &arena, operation)->rev;
+    arena_release(&arena);
+    return rev;
+}
+
+/* Long after the total time, a person lets it be tried again: the next begin has that time anew, and nothing moves
+ * until then. */
+static void an_operators_leave_waits_for_a_begin(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct got first, next;
+    setup(&stage);
+    int64_t total_ms = stage.tool.retry.total_ms;
+    begin(&stage, &first, "a", 0);
+    world_advance(&stage.world, total_ms + LEASE_MS);
+    assert_int_equal(let_again(&stage, &first).state, STATE_FAILED_RETRYABLE);
+    world_advance(&stage.world, 10000);
+    int64_t rev = version(&stage, first.operation);
+    world_advance(&stage.world, total_ms / 2);
+    assert_int_equal(version(&stage, first.operation), rev);
+    begin(&stage, &next, "b", 0);
+    assert_true(next.lease[0] && next.attempts == 2);
+    world_advance(&stage.world, total_ms + LEASE_MS);
+    assert_int_equal(let_again(&stage, &first).state, STATE_FAILED_RETRYABLE);
+    world_advance(&stage.world, total_ms + 10000); /* nobody begins */
+    begin(&stage, &next, "b", 0);
+    assert_true(!next.lease[0] && next.state == STATE_FAILED_PERMANENT && next.reason == REASON_TIME_EXHAUSTED);
+    world_release(&stage.world);
+}
+
+/* The commit took longer than the lease. */
+static void nobody_is_told_without_a_lease(void **state)
+{
+    (void)state;
+    static const struct json no_arguments = {.type = JSON_OBJECT};
+    struct stage stage;
+    struct got got = {0};
+    struct json arguments = no_arguments;
+    setup(&stage);
+    const struct engine_call call = {
+        .tool = "pay",
+        .begins = true,
+        .executor = "a",
+        .call = {.tenant = "acme", .principal = "agent", .idempotency_key = "k", .arguments = &arguments},
+    };
+    engine_call(stage.world.engine, &call, keep, &got);
+    stage.world.now_ms += LEASE_MS;
+    world_run(&stage.world);
+    assert_true(got.count == 1 && got.kind == REPLY_OPERATION && !got.lease[0]);
+    begin(&stage, &got, "a", 0);
+    assert_true(!got.lease[0] && got.state == STATE_UNKNOWN_OUTCOME);
+    world_release(&stage.world);
+}
+
+static void without_its_tool_nothing_is_judged(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct registry *none;
+    struct got got;
+    setup(&stage);
+    begin(&stage, &got, "a", 0);
+    assert_int_equal(registry_new(NULL, 0, NULL, 0, "none", NULL, NULL, &none, NULL), 0);
+    engine_set_registry(stage.world.engine, none);
+    registry_unref(none);
+    world_advance(&stage.world, LEASE_MS + 1000);
+    assert_int_equal(fail_with(&stage, got.lease, true, false).kind, REPLY_UNAVAILABLE);
+    engine_set_registry(stage.world.engine, stage.world.registry);
+    assert_int_equal(fail_with(&stage, got.lease, true, false).state, STATE_FAILED_PERMANENT);
+    world_release(&stage.world);
+}
+
+/* Another gateway has taken it over and not said so yet: what is said just then is proof all the same. */
+static void proof_between_lease_and_claim(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct arena arena;
+    struct got got;
+    setup(&stage);
+    begin(&stage, &got, "a", 0);
+    arena_init(&arena);
+    stage.world.now_ms += LEASE_MS;
+    struct ledger_request claim = {
+        .command = LEDGER_CLAIM_DUE,
+        .arena = &arena,
+        .claim = {.owner = "gw_2", .now_ms = stage.world.now_ms, .lease_ms = 5000, .limit = 10},
+    };
+    assert_int_equal(ledger_call(stage.world.ledger, &claim), 0);
+    assert_int_equal(claim.claim.count, 1);
+    assert_int_equal(fail_with(&stage, got.lease, true, false).kind, REPLY_UNAVAILABLE);
+    world_advance(&stage.world, 6000); /* that gateway dies, too */
+    assert_int_equal(fail_with(&stage, got.lease, true, false).state, STATE_FAILED_PERMANENT);
+    arena_release(&arena);
+    world_release(&stage.world);
+}
+
 static void tokens_are_checked(void **state)
 {
     (void)state;
@@ -252,6 +376,10 @@ int main(void)
         cmocka_unit_test(silence_is_unknown),
         cmocka_unit_test(proven_absence),
         cmocka_unit_test(unproven_failure_is_unknown),
+        cmocka_unit_test(an_operators_leave_waits_for_a_begin),
+        cmocka_unit_test(nobody_is_told_without_a_lease),
+        cmocka_unit_test(without_its_tool_nothing_is_judged),
+        cmocka_unit_test(proof_between_lease_and_claim),
         cmocka_unit_test(tokens_are_checked),
         cmocka_unit_test(it_is_called_by_nobody),
     };
