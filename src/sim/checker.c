@@ -347,13 +347,15 @@ static void check_told_operation(struct sim *sim, const struct caller *caller, c
             sim_violated(sim, "2.4 results are not shared across principals: %s of %s told to %s", row->id,
                          row->principal, caller->principal);
         bool made_it = row->intent == caller->intent && row->call == caller->call;
-        if (!made_it && !reply->replayed)
+        if (!made_it && !reply->replayed && !reply->lease)
             sim_violated(sim, "12 replayed: call %u of intent %u did not cause %s and is told that it did",
                          caller->call, caller->intent, row->id);
     } else if (caller->waited_for && strcmp(caller->waited_for, row->id) != 0) {
         sim_violated(sim, "12 asked for %s, told of %s", caller->waited_for, row->id);
     }
     check_durable(sim, row, op);
+    if (reply->lease)
+        check_told_to_execute(sim->checker, row, reply);
     if (state_terminal(op->state))
         check_final(sim, row, op);
 }

@@ -7,6 +7,7 @@
  *   checker_approvals.c  who agreed to what
  *   checker_undone.c     what undoes what
  *   checker_steps.c      multi-step tools
+ *   checker_guard.c      guard mode
  *   checker_end.c   the whole at the end: model and ledger agree, everything has settled
  *
  * Not for others. */
@@ -15,13 +16,14 @@
 
 #include "sim/outside.h"
 
-#define INCARNATION_SIZE 40
+#define INCARNATION_SIZE 64 /* and for "guard:…" */
 #define CALLS_MAX        64 /* per intent: numbers 1 … 63 */
 
 #define CHECK_VERSIONS 8 /* of one key: whose steps are told apart */
 
 struct check_claims;
 struct check_steps;
+struct check_executor;
 
 struct check_try {          /* one attempt row */
     struct check_try *next; /* in order of numbers */
@@ -63,6 +65,7 @@ struct check_row { /* an operation, as its commits left it */
     struct check_asked *asked;            /* people who are to agree; NULL = nobody was asked */
     struct check_steps *steps;            /* of a multi-step tool; NULL = it is none */
     struct check_row *parent;             /* whose step it is, or undoes; NULL = nobody's */
+    struct check_executor *executors;     /* guard mode: who was told to execute, the latest first */
     /* attempts */
     struct check_try *first_try, *last_try;
     int disproved;            /* tries up to this number are proven to have had no effect */
@@ -163,6 +166,15 @@ void check_parent_told(struct checker_model *model, const struct check_row *row,
                        const struct ledger_undone *told);
 bool check_parent_waits(const struct check_row *parent);
 void check_steps_end(struct sim *sim, const struct check_row *parent);
+
+/* checker_guard.c */
+bool check_is_executor(const char *owner); /* NULL is fine */
+bool check_is_guarded(const struct check_row *row);
+void check_told_to_execute(struct checker_model *model, struct check_row *row, const struct engine_reply *reply);
+/* after the row has moved; owner_before: who held it until then */
+void check_guard_moved(struct checker_model *model, const struct check_row *row, enum state from,
+                       const struct ledger_transition *change, const char *owner_before);
+void check_guard_end(struct sim *sim, const struct check_row *row);
 
 /* checker_claims.c */
 void check_claims_admitted(struct checker_model *model, struct check_row *row, const struct operation *op);

@@ -213,6 +213,7 @@ void checker_end(struct sim *sim)
         check_evidence(sim, row);
         check_watched(sim, row);
         check_undone_end(sim, row);
+        check_guard_end(sim, row);
         if (row->steps)
             check_steps_end(sim, row);
         if (row->dropped) {

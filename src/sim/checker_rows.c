@@ -30,7 +30,7 @@ static const char *shown_by(const struct ledger_request *request, const struct c
 
 static void learn_incarnation(struct checker_model *model, unsigned number, const char *incarnation)
 {
-    if (!incarnation)
+    if (!incarnation || check_is_executor(incarnation)) /* that one is an application */
         return;
     struct check_gateway *gateway = &model->gateways[number - 1];
     struct check_holder *holder = map_get(&model->holders, incarnation);
@@ -100,6 +100,13 @@ static bool move_allowed(enum state from, enum state to, enum cause cause)
     return false;
 }
 
+/* 11.2: the executor takes it back, after its lease. */
+static bool takes_back(const struct check_row *row, enum state from, const struct event *event)
+{
+    return check_is_guarded(row) && event->cause == CAUSE_EVIDENCE && from == STATE_UNKNOWN_OUTCOME &&
+           (event->to == STATE_FAILED_RETRYABLE || event->to == STATE_FAILED_PERMANENT);
+}
+
 static void check_events(struct checker_model *model, const struct check_row *row,
                          const struct ledger_transition *change)
 {
@@ -110,7 +117,7 @@ static void check_events(struct checker_model *model, const struct check_row *ro
             sim_violated(model->sim, "3.1 events replay to the row: %s: an event leaves %s, the row was %s", row->id,
                          state_name(event->from), state_name(at));
         bool parents = row->steps && check_parent_may_move(at, event->to, event->cause);
-        if (event->to != at && !parents && !move_allowed(at, event->to, event->cause))
+        if (event->to != at && !parents && !takes_back(row, at, event) && !move_allowed(at, event->to, event->cause))
             sim_violated(model->sim, "3 moves: %s (intent %u): %s → %s by %s (%s)", row->id, row->intent,
                          state_name(at), state_name(event->to), cause_name(event->cause), reason_name(event->reason));
         if (event->cause == CAUSE_OPERATOR && !event->actor)
@@ -155,7 +162,8 @@ static void add_try(struct checker_model *model, struct check_row *row, const st
 static void end_try(struct checker_model *model, const struct check_row *row, struct check_try *try,
                     const struct attempt *attempt)
 {
-    bool open = try->outcome == OUTCOME_OPEN || try->outcome == OUTCOME_LOST;
+    bool unsure = check_is_guarded(row) && try->outcome == OUTCOME_PROVIDER_ERROR; /* it may know better later */
+    bool open = try->outcome == OUTCOME_OPEN || try->outcome == OUTCOME_LOST || unsure;
     if (attempt->outcome != try->outcome && !open)
         sim_violated(model->sim, "3.4 attempts end once: %s attempt %d was %s, is written as %s", row->id, try->number,
                      outcome_name(try->outcome), outcome_name(attempt->outcome));
@@ -191,7 +199,7 @@ static bool resend_is_harmless(const struct check_row *row, const struct check_t
 {
     const struct tool *tool = row->tool;
     const struct check_try *first = row->first_try;
-    if (!tool)
+    if (!tool || tool->guard_lease_ms > 0)
         return false;
     if (!resends_by_key(tool))
         return tool->class == CLASS_EXTERNAL_IDEMPOTENT;
@@ -325,10 +333,12 @@ static void check_lease(struct checker_model *model, unsigned number, const stru
     const char *owner = change->op->owner ? change->op->owner : "";
     enum cause cause = last_cause(change);
     bool over = cause == CAUSE_OPERATOR || cause == CAUSE_CANCEL || cause == CAUSE_EVIDENCE || cause == CAUSE_APPROVAL;
-    if (row->owner[0] && strcmp(row->owner, me) != 0 && !over)
+    bool own_word = check_is_executor(row->owner) && text_equal(change->fence, row->owner);
+    if (row->owner[0] && strcmp(row->owner, me) != 0 && !over && !own_word)
         sim_violated(model->sim, "15 leases are exclusive: gw%u (%s) moves %s (intent %u) by %s, it is held by %s",
                      number, me, row->id, row->intent, cause_name(cause), row->owner);
-    if (owner[0] && strcmp(owner, me) != 0 && strcmp(owner, row->owner) != 0)
+    bool begun = check_is_executor(owner) && change->op->state == STATE_DISPATCHED && check_is_guarded(row);
+    if (owner[0] && strcmp(owner, me) != 0 && strcmp(owner, row->owner) != 0 && !begun)
         sim_violated(model->sim, "15 leases are not given away: gw%u writes %s as owner of %s", number, owner, row->id);
 }
 
@@ -424,6 +434,8 @@ static void transition(struct checker_model *model, unsigned number, const struc
     enum state from = row->state;
     enum cause cause = last_cause(change);
     bool doubted = check_in_doubt(row);
+    char owner[INCARNATION_SIZE];
+    check_copy(owner, sizeof owner, row->owner);
     if (number > 0)
         check_lease(model, number, row, change);
     check_events(model, row, change);
@@ -448,6 +460,7 @@ static void transition(struct checker_model *model, unsigned number, const struc
     if (from != row->state)
         begin_watch(model, row, cause);
     check_noticed(model, row);
+    check_guard_moved(model, row, from, change, owner);
     check_schedule(model, row);
     check_claims_moved(model, row, from, op);
     if (from != row->state && state_terminal(row->state))
@@ -621,7 +634,8 @@ static void check_first_state(struct checker_model *model, unsigned number, cons
     if ((op->state == STATE_DISPATCHED) != (admit->attempt != NULL))
         sim_violated(model->sim, "5.1 dispatched with its attempt row: %s begins as %s %s one", op->id,
                      state_name(op->state), admit->attempt ? "with" : "without");
-    if (op->owner && strcmp(op->owner, model->gateways[number - 1].incarnation) != 0)
+    bool begun = check_is_executor(op->owner) && op->state == STATE_DISPATCHED && check_is_guarded(row);
+    if (op->owner && !begun && strcmp(op->owner, model->gateways[number - 1].incarnation) != 0)
         sim_violated(model->sim, "15 leases are not given away: gw%u admits %s for %s", number, op->id, op->owner);
     if (admit->event.to != op->state || admit->event.cause != CAUSE_ADMITTED)
         sim_violated(model->sim, "3.1 every life begins with its event: %s", op->id);
@@ -793,7 +807,7 @@ static void claimed(struct checker_model *model, unsigned number, const struct l
             continue;
         }
         bool free = !row->owner[0] || strcmp(row->owner, claim->owner) == 0 || row->lease_until_ms <= claim->now_ms;
-        if (!free && !claim->foreign)
+        if (!free && (!claim->foreign || check_is_executor(row->owner))) /* an application is no former process */
             sim_violated(model->sim, "15 leases are exclusive: gw%u claims %s (intent %u), held by %s for %lld ms more",
                          number, row->id, row->intent, row->owner, (long long)(row->lease_until_ms - claim->now_ms));
         check_copy(row->owner, sizeof row->owner, claim->owner);

@@ -16,14 +16,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CALLS_MAX       24     /* then it gives up; the numbers in traces stay below 64 */
-#define STARTS_MAX      400    /* looks for a gateway or for its partner */
-#define PARTNER_WAIT_MS 250    /* until it has heard of its partner … */
-#define GATEWAY_WAIT_MS 300    /* … or that a gateway is up */
-#define LATE_RETURN_MS  300000 /* a client comes back after retention, if that is not longer */
-#define ROLLS_PER_CALL  48
-#define TENANTS         2
-#define PRINCIPALS      3
+#define CALLS_MAX           24     /* then it gives up; the numbers in traces stay below 64 */
+#define STARTS_MAX          400    /* looks for a gateway or for its partner */
+#define PARTNER_WAIT_MS     250    /* until it has heard of its partner … */
+#define GATEWAY_WAIT_MS     300    /* … or that a gateway is up */
+#define LATE_RETURN_MS      300000 /* a client comes back after retention, if that is not longer */
+#define ROLLS_PER_CALL      48
+#define TENANTS             2
+#define PRINCIPALS          3
+#define REGISTRY_TOOLS_SEEN 32 /* of the simulator's own */
 
 enum mode { /* what makes two calls of this client the same call */
             MODE_READ,
@@ -140,6 +141,27 @@ static enum mode mode_of(const struct tool *tool, struct dice *dice)
     return how < 3 ? MODE_CALLER : how < 6 ? MODE_STEP : how < 8 ? MODE_CALL : MODE_REPEAT;
 }
 
+/* Tools of guard mode by dice of their own: leaving them out leaves all others' calls as they were. */
+static const struct tool *choose_tool(struct sim *sim, uint32_t n, struct dice *dice)
+{
+    const struct tool *plain[REGISTRY_TOOLS_SEEN], *guarded[SIM_GUARDED_MAX];
+    size_t plain_count = 0, guarded_count = 0, count = registry_tool_count(sim->registry);
+    struct dice own = dice_of(sim, STREAM(STREAM_INTENT, 0x4000000 | n));
+    if (sim->options->registry)
+        return registry_tool_at(sim->registry, (size_t)roll(dice, count));
+    for (size_t i = 0; i < count; i++) {
+        const struct tool *tool = registry_tool_at(sim->registry, i);
+        if (tool->guard_lease_ms > 0)
+            guarded[guarded_count++] = tool;
+        else
+            plain[plain_count++] = tool;
+    }
+    size_t at = (size_t)roll(dice, plain_count);
+    if (guarded_count > 0 && roll(&own, 8) == 0)
+        return guarded[roll(&own, guarded_count)];
+    return plain[at];
+}
+
 static void relate(struct client *client, struct client *partner, uint64_t how)
 {
     bool writes = partner->mode != MODE_READ;
@@ -176,9 +198,8 @@ static void relate(struct client *client, struct client *partner, uint64_t how)
 static void plan(struct sim *sim, struct client *client)
 {
     struct dice roll_of = dice_of(sim, STREAM(STREAM_INTENT, client->n)), *dice = &roll_of;
-    struct registry *registry = sim->registry;
     uint32_t n = client->n;
-    client->tool = registry_tool_at(registry, (size_t)roll(dice, registry_tool_count(registry)));
+    client->tool = choose_tool(sim, n, dice);
     client->arguments_n = n;
     client->mode = mode_of(client->tool, dice);
     client->tenant = roll(dice, 4) == 0;
@@ -427,6 +448,8 @@ static void answered(void *user, const struct engine_reply *reply)
         bool written = heard && reply->kind == REPLY_OPERATION && state_terminal(reply->op->state);
         if (written)
             engine_delivered(gateway_engine(call->gateway), reply->op);
+        if (heard && reply->lease)
+            executors_told(sim, client->n, call->caller.tenant, call->caller.principal, reply);
         if (heard && call->caller.asked != ASKED_OTHER)
             hear(sim, client, reply);
         else
@@ -450,6 +473,16 @@ static const char *trace_of(struct agent_call *call)
     return text;
 }
 
+/* One of its two processes, or one that can not tell itself apart. */
+static void fill_begin(struct agent_call *call, uint64_t process)
+{
+    static const char *const processes[] = {"process 1", "process 2", NULL};
+    call->request.begins = !call->request.dry_run;
+    call->request.executor = processes[process];
+    call->request.async = false;
+    call->request.call.not_before_ms = 0;
+}
+
 static void fill_request(struct agent_call *call)
 {
     struct sim *sim = call->sim;
@@ -461,6 +494,7 @@ static void fill_request(struct agent_call *call)
     bool async = roll(&dice, 8) == 0, plans = roll(&dice, 16) == 0;
     uint64_t waits = roll(&dice, 4);
     int64_t some = roll_between(&dice, 1, 30000);
+    uint64_t process = roll(&dice, 3);
     bool own_key = client->mode == MODE_CALLER, business = client->mode == MODE_BUSINESS;
     bool first = client->calls == 1;
     const struct json *arguments =
@@ -481,6 +515,8 @@ static void fill_request(struct agent_call *call)
     out->arguments = arguments;
     out->trace = trace_of(call);
     out->not_before_ms = first ? client->not_before_ms : 0;
+    if (client->tool->guard_lease_ms > 0)
+        fill_begin(call, process);
     if (own_key)
         out->idempotency_key = client->key;
     if (client->has_run && !((own_key || business) && other_run))

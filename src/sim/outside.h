@@ -58,7 +58,21 @@ struct provider_truth provider_truth(const struct sim *sim, const char *provider
 /* Requests of this operation that may still arrive. */
 unsigned wire_under_way(const struct sim *sim, const char *operation);
 
+/* ---- applications (executors.c) ---- */
+
+/* An application is told to execute, with reply->lease: once more of one that it was told before, it begins nothing
+ * new. tenant and actor live as long as the run. */
+void executors_told(struct sim *sim, uint32_t intent, const char *tenant, const char *actor,
+                    const struct engine_reply *reply);
+/* As provider_truth, of an operation of guard mode. */
+struct provider_truth executors_truth(const struct sim *sim, const char *operation);
+
 /* ---- the checker's ears ---- */
+
+/* What an executor is about to say of its attempt, and what it was answered. */
+void checker_guard_says(struct sim *sim, const char *operation, int attempt, const struct engine_guard *word);
+void checker_guard_answered(struct sim *sim, const char *operation, int attempt, const struct engine_guard *word,
+                            const struct engine_reply *reply);
 
 /* An attempt is about to leave the gateway, whose clock shows gateway_ms. */
 void checker_sending(struct sim *sim, struct gateway *gateway, const struct message *message, int64_t gateway_ms);

@@ -12,6 +12,7 @@
  *   people.c    operators
  *   approvers.c people who approve and deny
  *   undoers.c   people who have things undone
+ *   executors.c applications that perform effects themselves (guard mode)
  *   shared.c    programs that runs share
  *   checker.c   a simpler model of what must hold (design 18), fed by what the world sees, never by the engine's memory
  */
@@ -112,6 +113,7 @@ struct sim {
     struct sim_people *people;
     struct sim_approvers *approvers;
     struct sim_undoers *undoers;
+    struct sim_executors *executors;
     struct checker_model *checker;
 };
 
@@ -157,6 +159,9 @@ void tools_free(struct sim_tools *tools);
  * sim->registry always has every tool: what gateways are given while a tool is "gone" is a registry of their own. */
 const struct json *tools_arguments(struct sim *sim, const struct tool *tool, uint64_t n, unsigned variant,
                                    unsigned rewrite, uint64_t random, struct arena *arena);
+/* Some of the simulator's own tools are of guard mode (sim->faults has SIM_EXECUTORS): tool->guard_lease_ms > 0. A
+ * client that is to call one begins, and executors.c performs it. */
+#define SIM_GUARDED_MAX 2
 /* Some of the simulator's own tools are multi-step tools (sim->faults has SIM_STEPS), whose steps others of them
  * perform. The simulator's own tools (options->registry NULL) take {"order": text, "amount_cents": integer, "currency":
  * text, "note"?: text}. Order and amount tell which effect is meant. Where tool->normal is set, order is trimmed and
@@ -201,6 +206,9 @@ void approvers_free(struct sim_approvers *approvers);
  * above those (check_step_intent). */
 struct sim_undoers *undoers_new(struct sim *sim);
 void undoers_free(struct sim_undoers *undoers);
+
+struct sim_executors *executors_new(struct sim *sim);
+void executors_free(struct sim_executors *executors);
 
 struct sim_people *sim_people_new(struct sim *sim);
 void sim_people_free(struct sim_people *people);

@@ -64,16 +64,23 @@ static struct gateway *some_gateway(struct sim *sim, uint64_t from)
     return NULL;
 }
 
+static bool is_guarded(const struct row_seen *row)
+{
+    return row->tool && row->tool->guard_lease_ms > 0;
+}
+
 /* Nothing of it is under way, at work, or held by a gateway that might still send. */
 static bool is_final(const struct sim *sim, const struct row_seen *row, const struct provider_truth *truth)
 {
-    return !truth->unfinished && !row->owned && wire_under_way(sim, row->id) == 0;
+    bool told_just_now = is_guarded(row) && sim->now_ms - row->changed_ms <= SIM_CLOCK_SPREAD_MS; /* to execute it */
+    return !truth->unfinished && !row->owned && wire_under_way(sim, row->id) == 0 && !told_just_now;
 }
 
 static bool resolve(struct sim *sim, struct gateway *gateway, const char *who, const struct row_seen *row,
                     bool allow_retry, bool wrong)
 {
-    struct provider_truth truth = provider_truth(sim, row->provider_key);
+    struct provider_truth truth =
+        is_guarded(row) ? executors_truth(sim, row->id) : provider_truth(sim, row->provider_key);
     if (!wrong && !is_final(sim, row, &truth))
         return false;
     bool happened = truth.effects > 0;

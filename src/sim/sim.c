@@ -180,6 +180,7 @@ static void set_up(struct sim *sim)
     sim->people = sim_people_new(sim);
     sim->approvers = approvers_new(sim);
     sim->undoers = undoers_new(sim);
+    sim->executors = executors_new(sim);
 }
 
 static void tear_down(struct sim *sim)
@@ -190,6 +191,7 @@ static void tear_down(struct sim *sim)
     sim_people_free(sim->people);
     approvers_free(sim->approvers);
     undoers_free(sim->undoers);
+    executors_free(sim->executors);
     clients_free(sim->clients);
     providers_free(sim->providers);
     checker_free(sim->checker);

@@ -17,13 +17,14 @@
 #define DAY           (24 * HOUR)
 #define PROVIDERS_MAX 4
 #define TOOLS_MAX     8
+#define TOOLS_MOST    (TOOLS_MAX + SIM_MULTI_STEP_MAX + SIM_GUARDED_MAX)
 #define VARIANTS_MAX  6
 
 struct sim_tools {
     struct provider providers[PROVIDERS_MAX];
     size_t provider_count;
     /* changed: the same with other policies */
-    struct tool tools[TOOLS_MAX + SIM_MULTI_STEP_MAX], changed[TOOLS_MAX + SIM_MULTI_STEP_MAX];
+    struct tool tools[TOOLS_MOST], changed[TOOLS_MOST];
     size_t tool_count;
     struct template *key;
     struct schema *schema;
@@ -265,6 +266,56 @@ static void draw_tool(struct sim *sim, struct sim_tools *tools, size_t n)
     tools->changed[n].reconcile.interval_ms = PICK(dice, 200, 3 * SECOND);
 }
 
+/* ---- guard mode ---- */
+
+/* As src/daemon/config_guard.c makes it. */
+static const struct provider application = {
+    .name = "(application)",
+    .kind = PROVIDER_APPLICATION,
+    .connections_max = 1000000,
+    .queue_max = 1000000,
+    .timeout_ms = MINUTE,
+    .connect_timeout_ms = MINUTE,
+};
+
+static void draw_guarded(struct sim *sim, struct sim_tools *tools)
+{
+    static const enum kind kinds[] = {KIND_INTERNAL, KIND_WEAK, KIND_IRREVERSIBLE};
+    bool drops = (sim->options->faults & SIM_FAULT_BIT(SIM_RETENTION)) != 0;
+    for (size_t i = 0; i < SIM_GUARDED_MAX; i++) {
+        struct dice roll_of = dice_of(sim, STREAM(STREAM_TOOL, 0x4000 + i)), *dice = &roll_of;
+        struct dice claims_dice = dice_of(sim, STREAM(STREAM_TOOL, 0x4100 + i));
+        size_t at = tools->tool_count;
+        struct tool *tool = &tools->tools[at];
+        *tool = (struct tool){
+            .name = arena_printf(&tools->arena, "g%zu", i + 1),
+            .version = "1",
+            .provider = &application,
+            .guard_lease_ms = PICK(dice, 6 * SECOND, 20 * SECOND, MINUTE),
+            .retain_ms = drops ? PICK(dice, 5 * MINUTE, HOUR) : 30 * DAY,
+            .wait_ms = PICK(dice, 0, 2 * SECOND, 20 * SECOND),
+            .result_bytes_max = 65536,
+            .reconcile = {.strategies = {STRATEGY_MANUAL},
+                          .strategy_count = 1,
+                          .settle_ms = SIM_CLOCK_SPREAD_MS + SECOND,
+                          .absent_times = 1,
+                          .interval_ms = SECOND,
+                          .interval_max_ms = SECOND,
+                          .give_up_ms = 10 * SECOND},
+        };
+        set_class(tool, kinds[roll(dice, 3)]);
+        draw_identity(tools, tool, dice);
+        draw_retry(tool, dice);
+        draw_approval(sim, tool, 0x2100 + i);
+        tool->claims = claims_kit_draw(tools->claims, &tools->arena, &claims_dice);
+        tools->changed[at] = *tool;
+        draw_retry(&tools->changed[at], dice);
+        change_approval(&tools->changed[at], i);
+        tools->changed[at].guard_lease_ms = PICK(dice, 6 * SECOND, 30 * SECOND);
+        tools->tool_count += roll(dice, 3) != 0;
+    }
+}
+
 /* ---- what tools are made of ---- */
 
 static void make_parts(struct sim_tools *tools)
@@ -297,11 +348,13 @@ static void draw(struct sim *sim, struct sim_tools *tools)
         draw_tool(sim, tools, i);
     if (sim->options->faults & (SIM_FAULT_BIT(SIM_COMPENSATIONS) | SIM_FAULT_BIT(SIM_STEPS)))
         draw_playbooks(tools);
-    if (!(sim->options->faults & SIM_FAULT_BIT(SIM_STEPS)))
-        return;
-    struct steps_kit kit = {sim, &tools->arena, tools->tools, tools->tool_count, tools->key};
-    size_t count = tools_steps_draw(&kit, &tools->tools[tools->tool_count], &tools->changed[tools->tool_count]);
-    tools->tool_count += count;
+    if (sim->options->faults & SIM_FAULT_BIT(SIM_STEPS)) {
+        struct steps_kit kit = {sim, &tools->arena, tools->tools, tools->tool_count, tools->key};
+        size_t count = tools_steps_draw(&kit, &tools->tools[tools->tool_count], &tools->changed[tools->tool_count]);
+        tools->tool_count += count;
+    }
+    if (sim->options->faults & SIM_FAULT_BIT(SIM_EXECUTORS))
+        draw_guarded(sim, tools);
 }
 
 /* ---- registries ---- */
@@ -343,8 +396,8 @@ static int64_t settles_within(const struct sim *sim, const struct tool *tool)
         watch = policy->watch_ms[i] > watch ? policy->watch_ms[i] : watch;
     int64_t retain = sim->options->faults & SIM_FAULT_BIT(SIM_RETENTION) ? tool->retain_ms : 0;
     return 3 * tool->retry.total_ms + 2 * policy->give_up_ms + policy->settle_ms + rounds * policy->interval_max_ms +
-           watch + retain + 2 * tool->approval.expires_ms + 10 * tool->provider->timeout_ms +
-           5 * tool->provider->breaker_open_ms;
+           watch + retain + 20 * tool->guard_lease_ms + 2 * tool->approval.expires_ms +
+           10 * tool->provider->timeout_ms + 5 * tool->provider->breaker_open_ms;
 }
 
 struct sim_tools *tools_new(struct sim *sim)
@@ -354,7 +407,7 @@ struct sim_tools *tools_new(struct sim *sim)
     if (sim->options->registry) {
         tools->variants[tools->variant_count++] = registry_ref(sim->options->registry);
     } else {
-        const struct tool *list[TOOLS_MAX + SIM_MULTI_STEP_MAX];
+        const struct tool *list[TOOLS_MOST];
         draw(sim, tools);
         for (size_t i = 0; i < tools->tool_count; i++)
             list[i] = &tools->tools[i];
