@@ -75,7 +75,7 @@ void mcp_hub_set_listener(struct mcp_hub *hub, const struct mcp_listener *listen
 /* Starts, keeps and stops servers so that they are those of the registry (providers of kind PROVIDER_MCP); takes a
  * reference. */
 void mcp_hub_apply(struct mcp_hub *hub, struct registry *registry);
-/* Every server has listed its tools or has failed to at least once. */
+/* Every server has listed its tools or has failed to at least once, and catalog_changed was told of it. */
 bool mcp_hub_settled(const struct mcp_hub *hub);
 /* {"SERVER": {"tools": [as listed], "resources": bool, "prompts": bool, …}} for the registry's `import`; servers never
  * reached are missing, those that are down keep their last list. */

@@ -216,6 +216,8 @@ void mcp_hub_set_listener(struct mcp_hub *hub, const struct mcp_listener *listen
 
 bool mcp_hub_settled(const struct mcp_hub *hub)
 {
+    if (hub->changed) /* the last list has come and was not told yet */
+        return false;
     for (size_t i = 0; i < hub->server_count; i++) {
         if (!hub->servers[i]->settled)
             return false;
