@@ -258,7 +258,7 @@ void checker_effect(struct sim *sim, const struct message *message, const char *
     if (intent->effects > 1 && excused)
         sim->result->duplicates_excused++;
     watch_effect(sim, message, intent, external_id, excuse, excused);
-    if (intent->effects > intent->allowed + intent->excused_effects && !intent->excused)
+    if (row->intent > 0 && intent->effects > intent->allowed + intent->excused_effects && !intent->excused)
         sim_violated(sim, "1, 2 one intent, one effect: intent %u has %u effects, %s made the last one (%s)",
                      row->intent, intent->effects, row->id, external_id);
     else if (row->effects > 1 + row->excused_effects && !excused)

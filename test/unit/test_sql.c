@@ -360,7 +360,7 @@ static void absence_is_proof_while_records_are_kept(void **state)
     struct sql_case c;
     (void)state;
     case_init(&c, CLASS_INTERNAL_WRITE, PROVIDER, TOOL);
-    int64_t began_ms = ulid_time_ms(OPERATION + 3), kept_ms = c.provider->retention_ms;
+    int64_t began_ms = ulid_time_ms(&OPERATION[3]), kept_ms = c.provider->retention_ms;
     assert_true(sql_absent_counts(c.provider, OPERATION, began_ms));
     assert_true(sql_absent_counts(c.provider, OPERATION, began_ms + kept_ms - 1));
     assert_false(sql_absent_counts(c.provider, OPERATION, began_ms + kept_ms));
