@@ -15,6 +15,8 @@ struct checker_model *checker_new(struct sim *sim)
     map_init(&model->by_id);
     map_init(&model->newest_of_tool);
     map_init(&model->holders);
+    map_init(&model->events);
+    map_init(&model->event_names);
     map_init(&model->entities);
     model->intent_count = check_intents(sim);
     model->intents = arena_zero(&model->arena, (model->intent_count + 1) * sizeof *model->intents);
@@ -33,6 +35,8 @@ void checker_free(struct checker_model *model)
     map_release(&model->by_id);
     map_release(&model->newest_of_tool);
     map_release(&model->holders);
+    map_release(&model->events);
+    map_release(&model->event_names);
     map_release(&model->entities);
     arena_release(&model->arena);
     free(model);

@@ -8,6 +8,7 @@
  *   checker_undone.c     what undoes what
  *   checker_steps.c      multi-step tools
  *   checker_guard.c      guard mode
+ *   checker_inbound.c    what providers tell by events
  *   checker_end.c   the whole at the end: model and ledger agree, everything has settled
  *
  * Not for others. */
@@ -23,6 +24,8 @@
 
 struct check_claims;
 struct check_steps;
+struct check_event;
+struct check_heard;
 struct check_executor;
 
 struct check_try {          /* one attempt row */
@@ -64,6 +67,8 @@ struct check_row { /* an operation, as its commits left it */
     struct check_row *undoes, *undone_by; /* a compensation and its original (the latest) */
     struct check_asked *asked;            /* people who are to agree; NULL = nobody was asked */
     struct check_steps *steps;            /* of a multi-step tool; NULL = it is none */
+    struct check_heard *heard;            /* by events; NULL = nothing was applied */
+    bool told_of_effect;                  /* one of them was a success */
     struct check_row *parent;             /* whose step it is, or undoes; NULL = nobody's */
     struct check_executor *executors;     /* guard mode: who was told to execute, the latest first */
     /* attempts */
@@ -103,7 +108,10 @@ struct checker_model {
     struct map newest_of_tool; /* "tenant tool principal" → struct check_list */
     struct map entities;       /* "tenant type id" → struct check_entity */
     struct check_claims *newest_claims;
-    uint64_t waits;          /* places in the queues of entities that were given out */
+    uint64_t waits;                 /* places in the queues of entities that were given out */
+    struct map events, event_names; /* inbound: by id; by "source event", the latest of it */
+    struct check_event *newest_event;
+    int64_t inbox_pruned_ms; /* what is kept for so long may be gone */
     struct map holders;      /* incarnation → struct check_holder */
     struct check_row **rows; /* in order of admission */
     size_t row_count, row_room;
@@ -175,6 +183,15 @@ void check_told_to_execute(struct checker_model *model, struct check_row *row, c
 void check_guard_moved(struct checker_model *model, const struct check_row *row, enum state from,
                        const struct ledger_transition *change, const char *owner_before);
 void check_guard_end(struct sim *sim, const struct check_row *row);
+
+/* checker_inbound.c */
+void check_event_recorded(struct checker_model *model, const struct ledger_record_inbound *record);
+void check_events_pruned(struct checker_model *model, const struct ledger_inbox_prune *prune);
+/* after the row was moved in the model, before what proves that move is judged */
+void check_inbound_applied(struct checker_model *model, struct check_row *row, enum state from,
+                           const struct ledger_transition *change);
+bool check_told_no_effect(const struct checker_model *model, const struct ledger_transition *change);
+void check_inbound_end(struct sim *sim);
 
 /* checker_claims.c */
 void check_claims_admitted(struct checker_model *model, struct check_row *row, const struct operation *op);

@@ -225,6 +225,7 @@ void checker_end(struct sim *sim)
         check_attempts(sim, row);
     }
     check_claims_end(sim);
+    check_inbound_end(sim);
     size_t found = sim->result->violated ? kept : check_rows_kept(sim);
     if (found != kept)
         sim_violated(sim, "15 what was committed is kept: %zu rows were, %zu are in the ledger", kept, found);

@@ -72,16 +72,16 @@ static const struct {
     /* 3.3: an owner that is gone proves nothing */
     {STATE_DISPATCHED, STATE_UNKNOWN_OUTCOME, ANSWERED | BY(CAUSE_OWNER_GONE)},
     {STATE_ACKNOWLEDGED, STATE_COMPLETED_SUCCESS, BY(CAUSE_LOOKUP) | EVIDENCE},
-    {STATE_ACKNOWLEDGED, STATE_UNKNOWN_OUTCOME, BY(CAUSE_LOOKUP) | BY(CAUSE_GAVE_UP) | BY(CAUSE_OPERATOR)},
+    {STATE_ACKNOWLEDGED, STATE_UNKNOWN_OUTCOME, BY(CAUSE_LOOKUP) | BY(CAUSE_GAVE_UP) | EVIDENCE},
     {STATE_FAILED_RETRYABLE, STATE_DISPATCHED, BY(CAUSE_DISPATCH)},
     {STATE_FAILED_RETRYABLE, STATE_FAILED_PERMANENT, BY(CAUSE_TIMER) | BY(CAUSE_CANCEL)},
     {STATE_FAILED_RETRYABLE, STATE_REJECTED, BY(CAUSE_CANCEL)},
     /* 6: a re-send; 7: found, proven absent, or a person's word. Never the clock (7.2) */
     {STATE_UNKNOWN_OUTCOME, STATE_DISPATCHED, BY(CAUSE_DISPATCH)},
-    {STATE_UNKNOWN_OUTCOME, STATE_ACKNOWLEDGED, BY(CAUSE_LOOKUP)},
+    {STATE_UNKNOWN_OUTCOME, STATE_ACKNOWLEDGED, BY(CAUSE_LOOKUP) | BY(CAUSE_EVIDENCE)},
     {STATE_UNKNOWN_OUTCOME, STATE_COMPLETED_SUCCESS, BY(CAUSE_LOOKUP) | EVIDENCE},
     {STATE_UNKNOWN_OUTCOME, STATE_FAILED_RETRYABLE, BY(CAUSE_LOOKUP) | BY(CAUSE_OPERATOR)},
-    {STATE_UNKNOWN_OUTCOME, STATE_FAILED_PERMANENT, BY(CAUSE_LOOKUP) | BY(CAUSE_OPERATOR)},
+    {STATE_UNKNOWN_OUTCOME, STATE_FAILED_PERMANENT, BY(CAUSE_LOOKUP) | EVIDENCE}, /* an event's: check_no_effect */
     /* 3.4: evidence corrects a "no effect" */
     {STATE_FAILED_RETRYABLE, STATE_COMPLETED_SUCCESS, EVIDENCE},
     {STATE_FAILED_PERMANENT, STATE_COMPLETED_SUCCESS, EVIDENCE},
@@ -256,11 +256,11 @@ static unsigned absent_run(const struct check_row *row)
     return run;
 }
 
-static void check_no_effect(struct checker_model *model, struct check_row *row, enum cause cause)
+static void check_no_effect(struct checker_model *model, struct check_row *row, enum cause cause, bool told)
 {
     bool doubted = check_in_doubt(row);
     bool proven = !doubted;
-    if (doubted && cause == CAUSE_OPERATOR)
+    if (doubted && (cause == CAUSE_OPERATOR || told))
         proven = true;
     else if (doubted && cause == CAUSE_LOOKUP && row->tool)
         proven = absent_run(row) >= row->tool->reconcile.absent_times;
@@ -286,6 +286,8 @@ static void check_no_effect(struct checker_model *model, struct check_row *row, 
 
 static bool was_shown(const struct check_row *row)
 {
+    if (row->told_of_effect)
+        return true;
     for (const struct check_try *try = row->first_try; try; try = try->next)
         if (try->outcome == OUTCOME_SUCCESS || try->outcome == OUTCOME_FOUND || try->outcome == OUTCOME_SEVERAL)
             return true;
@@ -447,10 +449,12 @@ static void transition(struct checker_model *model, unsigned number, const struc
         check_copy(row->incident, sizeof row->incident, change->incidents[i].id);
     }
     take_life(model, row, op);
+    if (change->inbound)
+        check_inbound_applied(model, row, from, change);
     if (from != row->state && row->state == STATE_DISPATCHED)
         check_dispatch(model, row, began, doubted);
     if (from != row->state && check_proven_absent(row->state))
-        check_no_effect(model, row, cause);
+        check_no_effect(model, row, cause, check_told_no_effect(model, change));
     if (from != row->state && row->state == STATE_COMPLETED_SUCCESS && from != STATE_COMPENSATING && !row->steps)
         check_success(model, row, cause);
     if (from != row->state && check_proven_absent(from) && row->state == STATE_COMPLETED_SUCCESS &&
@@ -853,6 +857,8 @@ void check_committed(struct checker_model *model, unsigned number, const struct 
     case LEDGER_CLAIM_DUE: claimed(model, number, &request->claim); break;
     case LEDGER_MARK: marked(model, &request->mark); break;
     case LEDGER_EXPIRE: expired(model, &request->expire); break;
+    case LEDGER_RECORD_INBOUND: check_event_recorded(model, &request->record_inbound); break;
+    case LEDGER_INBOX_PRUNE: check_events_pruned(model, &request->inbox_prune); break;
     case LEDGER_GET:
     case LEDGER_GET_BY_KEY:
     case LEDGER_LIST:
@@ -864,12 +870,10 @@ void check_committed(struct checker_model *model, unsigned number, const struct 
     case LEDGER_TOKEN_FIND:
     case LEDGER_TOKEN_LIST:
     case LEDGER_TOKEN_REVOKE:
-    case LEDGER_RECORD_INBOUND:
     case LEDGER_INBOX_OF:
     case LEDGER_INBOX_DUE:
     case LEDGER_INBOX_LIST:
     case LEDGER_INBOX_COUNTS:
-    case LEDGER_INBOX_PRUNE:
     case LEDGER_FORWARD_DUE:
     case LEDGER_FORWARD_MOVE:
     case LEDGER_ENTITIES:

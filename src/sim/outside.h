@@ -67,6 +67,11 @@ void executors_told(struct sim *sim, uint32_t intent, const char *tenant, const 
 /* As provider_truth, of an operation of guard mode. */
 struct provider_truth executors_truth(const struct sim *sim, const char *operation);
 
+/* What the provider says by an event of this request, if its tools' source tells anything at all. NO_EFFECT only where
+ * neither this request nor a repeat of it can have an effect any more. external_id "" = none. */
+void webhooks_tell(struct sim *sim, const struct message *message, enum inbound_outcome outcome,
+                   const char *external_id);
+
 /* ---- the checker's ears ---- */
 
 /* What an executor is about to say of its attempt, and what it was answered. */
@@ -120,6 +125,8 @@ void checker_decided(struct sim *sim, const char *operation, const char *who, bo
                      const struct engine_reply *reply);
 /* From undoers.c: what a person was answered who wanted it undone. */
 void checker_undone(struct sim *sim, const char *operation, const char *playbook, const struct engine_reply *reply);
+/* From webhooks.c: the provider was told that its event (id of the stored one) is recorded. */
+void checker_event_told(struct sim *sim, const char *id);
 size_t checker_row_count(const struct sim *sim);
 struct row_seen checker_row(const struct sim *sim, size_t index);         /* in order of admission */
 uint32_t checker_intent_of(const struct sim *sim, const char *operation); /* 0 = no such operation */

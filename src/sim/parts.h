@@ -13,6 +13,7 @@
  *   approvers.c people who approve and deny
  *   undoers.c   people who have things undone
  *   executors.c applications that perform effects themselves (guard mode)
+ *   webhooks.c  providers that tell by events what they did
  *   shared.c    programs that runs share
  *   checker.c   a simpler model of what must hold (design 18), fed by what the world sees, never by the engine's memory
  */
@@ -62,7 +63,8 @@ enum stream_kind {
     STREAM_STORE,
     STREAM_INTENT,
     STREAM_REQUEST,
-    STREAM_PEOPLE
+    STREAM_PEOPLE,
+    STREAM_WEBHOOK
 };
 #define STREAM(kind, n) ((uint32_t)(kind) << 28 | ((uint32_t)(n)&0x0fffffff))
 
@@ -113,6 +115,7 @@ struct sim {
     struct sim_people *people;
     struct sim_approvers *approvers;
     struct sim_undoers *undoers;
+    struct sim_webhooks *webhooks;
     struct sim_executors *executors;
     struct checker_model *checker;
 };
@@ -209,6 +212,10 @@ void undoers_free(struct sim_undoers *undoers);
 
 struct sim_executors *executors_new(struct sim *sim);
 void executors_free(struct sim_executors *executors);
+
+/* After the tools; events go on until a gateway has recorded them. */
+struct sim_webhooks *sim_webhooks_new(struct sim *sim);
+void sim_webhooks_free(struct sim_webhooks *webhooks); /* after the gateways */
 
 struct sim_people *sim_people_new(struct sim *sim);
 void sim_people_free(struct sim_people *people);

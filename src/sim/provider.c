@@ -128,6 +128,7 @@ static void seen(struct sim *sim, const struct message *message, struct effect *
     effect->made = true;
     sim_mix(sim, (uint64_t)message->intent << 8 | 0xef);
     checker_effect(sim, message, effect->external_id, effect->excuse);
+    webhooks_tell(sim, message, INBOUND_SUCCESS, effect->external_id);
 }
 
 /* The id of the effect to be made. Where repeats are harmless by nature all requests of an operation are about one
@@ -233,6 +234,8 @@ static void run_work(struct sim *sim, struct sim_event *event)
         make_effect(sim, work->record, &work->message, work->external_id, sim->now_ms, work->excuse);
     } else if (!work->record->effects[work->effect].failed) {
         finish(sim, work->record, &work->message, &work->record->effects[work->effect]);
+    } else {
+        webhooks_tell(sim, &work->message, INBOUND_FAILED, work->external_id);
     }
     work->next = sim->providers->spare;
     sim->providers->spare = work;
@@ -306,6 +309,7 @@ static struct provider_answer accept_it(struct sim *sim, struct record *record, 
     effect->done_ms = sim->now_ms + luck->accepted_ms;
     effect->failed = luck->fails_there;
     do_later(sim, record, message, record->effect_count - 1, id, excuse, luck->accepted_ms);
+    webhooks_tell(sim, message, INBOUND_PENDING, id);
     struct provider_answer answer = {.outcome = OUTCOME_ACCEPTED, .http_status = 202};
     snprintf(answer.external_id, sizeof answer.external_id, "%s", effect->external_id);
     store(sim, record, &answer);
@@ -332,6 +336,9 @@ static struct provider_answer process(struct sim *sim, struct record *record, co
         struct provider_answer answer = {.outcome = OUTCOME_REFUSED, .http_status = 402};
         if (luck->keeps_refusal)
             store(sim, record, &answer);
+        bool for_ever = remembers_keys(message->tool) ? luck->keeps_refusal : !tool_may_resend(message->tool);
+        if (for_ever && excuse == SIM_FAULT_COUNT) /* the other copy may be worked on */
+            webhooks_tell(sim, message, INBOUND_NO_EFFECT, "");
         return answer;
     }
     if (luck->accepted)

@@ -41,7 +41,8 @@
     X(SIM_APPROVALS, "approvals", false)           /* tools ask people, who agree and refuse, twice, at any time */    \
     X(SIM_COMPENSATIONS, "compensations", false)   /* people have done things undone, twice, by several playbooks */   \
     X(SIM_STEPS, "steps", false)                   /* multi-step tools: rollbacks, cancelled and retried by people */  \
-    X(SIM_EXECUTORS, "executors", false)           /* guard mode: applications go silent, come late, say it twice */    \
+    X(SIM_EXECUTORS, "executors", false)           /* guard mode: applications go silent, come late, say it twice */   \
+    X(SIM_WEBHOOKS, "webhooks", false)             /* providers tell by events: early, late, twice, contradicting */   \
     X(SIM_RELOAD, "reload", false)                 /* registry reloads, a tool goes and comes back */                  \
     X(SIM_RETENTION, "retention", false)           /* time passes until payloads are dropped */                        \
     X(SIM_NET_TWICE, "net_twice", true)            /* the network delivers a request twice */                          \

@@ -33,6 +33,8 @@ struct sim_tools {
     struct registry *variants[VARIANTS_MAX];
     size_t variant_count;
     struct claims_kit *claims;
+    struct inbox_source sources[3 * PROVIDERS_MAX];
+    size_t source_count;
     int64_t horizon_ms;
 };
 
@@ -221,6 +223,28 @@ static void draw_playbooks(struct sim_tools *tools)
     }
 }
 
+/* From a stream of its own, too: in every eighth run providers tell by events, and some tools wait for them. */
+static bool listens(struct sim *sim)
+{
+    struct dice dice = dice_of(sim, STREAM(STREAM_TOOL, 0x6000));
+    return roll(&dice, 8) == 0 && (sim->options->faults & SIM_FAULT_BIT(SIM_WEBHOOKS));
+}
+
+static void draw_waiting(struct sim *sim, struct tool *tool, size_t n)
+{
+    struct dice roll_of = dice_of(sim, STREAM(STREAM_TOOL, 0x6001 + n)), *dice = &roll_of;
+    struct reconcile_policy *policy = &tool->reconcile;
+    bool waits = roll(dice, 2) == 0, first = roll(dice, 2) == 0;
+    int64_t wait_ms = PICK(dice, SECOND, 10 * SECOND, MINUTE);
+    if (!waits || !listens(sim) || policy->strategy_count == 0)
+        return;
+    unsigned at = first ? 0 : policy->strategy_count - 1; /* manual is the last */
+    for (unsigned i = policy->strategy_count++; i > at; i--)
+        policy->strategies[i] = policy->strategies[i - 1];
+    policy->strategies[at] = STRATEGY_WEBHOOK;
+    policy->webhook_ms = wait_ms;
+}
+
 static void draw_tool(struct sim *sim, struct sim_tools *tools, size_t n)
 {
     static const uint64_t weights[KIND_COUNT] = {8, 10, 26, 10, 10, 20, 16};
@@ -249,6 +273,7 @@ static void draw_tool(struct sim *sim, struct sim_tools *tools, size_t n)
     draw_retry(tool, dice);
     draw_reconcile(tool, dice);
     draw_approval(sim, tool, n);
+    draw_waiting(sim, tool, n);
     if (tool->class == CLASS_READ) {
         tool->reconcile.strategy_count = 0;
         tool->has_lookup = false;
@@ -359,6 +384,27 @@ static void draw(struct sim *sim, struct sim_tools *tools)
 
 /* ---- registries ---- */
 
+#define SOURCES_PER_PROVIDER 3
+
+/* Each provider tells by its name; two more sources speak of other operations than the ones that there are. */
+static void draw_sources(struct sim *sim, struct sim_tools *tools)
+{
+    static const char *const others[] = {"zz*"};
+    int64_t retain_ms = sim->options->faults & SIM_FAULT_BIT(SIM_RETENTION) ? HOUR : 30 * DAY;
+    for (size_t i = 0; i < tools->provider_count && listens(sim); i++) {
+        const char *name = tools->providers[i].name;
+        struct inbox_source *sources = &tools->sources[tools->source_count];
+        sources[0] = (struct inbox_source){.name = name, .provider = name, .retain_ms = retain_ms};
+        sources[1] = sources[2] = sources[0];
+        sources[1].name = arena_printf(&tools->arena, "%s-tenant", name);
+        sources[1].tenant = "somebody";
+        sources[2].name = arena_printf(&tools->arena, "%s-tools", name);
+        sources[2].tools = others;
+        sources[2].tool_count = 1;
+        tools->source_count += SOURCES_PER_PROVIDER;
+    }
+}
+
 static void add_variant(struct sim_tools *tools, const struct tool *const *list, size_t count)
 {
     struct err err = {0};
@@ -367,6 +413,8 @@ static void add_variant(struct sim_tools *tools, const struct tool *const *list,
         registry_new(list, count, NULL, 0, version, NULL, NULL, &tools->variants[tools->variant_count++], &err);
     assert(code == ERR_NONE);
     (void)code;
+    if (tools->source_count > 0)
+        registry_listen(tools->variants[tools->variant_count - 1], tools->sources, tools->source_count);
 }
 
 /* Each without one of the tools; the last one with other policies, where they are ours. */
@@ -409,6 +457,7 @@ struct sim_tools *tools_new(struct sim *sim)
     } else {
         const struct tool *list[TOOLS_MOST];
         draw(sim, tools);
+        draw_sources(sim, tools);
         for (size_t i = 0; i < tools->tool_count; i++)
             list[i] = &tools->tools[i];
         add_variant(tools, list, tools->tool_count);
@@ -418,7 +467,7 @@ struct sim_tools *tools_new(struct sim *sim)
         add_variants(sim, tools);
     for (size_t i = 0; i < registry_tool_count(sim->registry); i++) {
         const struct tool *tool = registry_tool_at(sim->registry, i);
-        int64_t ms = settles_within(sim, tool);
+        int64_t ms = settles_within(sim, tool) + tool->reconcile.webhook_ms;
         for (size_t k = 0; tool->steps && k < tool->steps->count; k++) /* each, and what undoes it */
             ms += 2 * settles_within(sim, registry_find(sim->registry, str_of(tool->steps->items[k].tool)));
         if (tool->steps && tool->steps->count > sim->steps_max)
