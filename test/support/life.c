@@ -111,6 +111,7 @@ static bool shows_effect(const struct look *l)
     case STEP_REFUSE:
     case STEP_LOOKUP_BEGIN:
     case STEP_WAKE:
+    case STEP_KEEP:
     case STEP_OWNER_GONE:
     case STEP_RETRY:
     case STEP_CANCEL: break;

@@ -295,10 +295,14 @@ static void live(uint64_t seed, unsigned *seen)
         struct step_input in = choose(&walk);
         enum step_action action = take(&walk, &in);
         walk.lookup_on_wire = false;
-        if (action == ACTION_EXPIRE)
+        if (action == ACTION_EXPIRE && draw(&walk, 2))
             break;
-        if (action != ACTION_NONE)
+        if (action == ACTION_EXPIRE) { /* somebody needs it yet */
+            struct step_input keeps = {.kind = STEP_KEEP, .now_ms = walk.now, .owner = "gw_1", .arena = &walk.arena};
+            take(&walk, &keeps);
+        } else if (action != ACTION_NONE) {
             answer_action(&walk, action);
+        }
     }
     arena_release(&walk.arena);
 }
