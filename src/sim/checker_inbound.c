@@ -33,11 +33,12 @@ void check_event_recorded(struct checker_model *model, const struct ledger_recor
     char name[128];
     int n = snprintf(name, sizeof name, "%s %s", record->event->source, record->event->event);
     struct check_event *event = map_get(&model->event_names, name);
-    bool known = event && strcmp(event->as->id, record->event->id) == 0;
-    if (record->duplicate != known && !(event && may_be_gone(model, event)))
+    bool same = event && strcmp(event->as->id, record->event->id) == 0;
+    bool expected = event ? record->duplicate && same : !record->duplicate;
+    if (!expected && !(event && may_be_gone(model, event)))
         sim_violated(model->sim, "11.1 an event is recorded once: %s is recorded as %s, %s", name, record->event->id,
                      record->duplicate ? "said to be known" : "said to be new");
-    if (known)
+    if (same)
         return;
     event = arena_zero(&model->arena, sizeof *event + (size_t)n + 1);
     memcpy(event->name, name, (size_t)n + 1);
