@@ -223,11 +223,11 @@ static void draw_playbooks(struct sim_tools *tools)
     }
 }
 
-/* From a stream of its own, too: in every eighth run providers tell by events, and some tools wait for them. */
+/* From a stream of its own, too: in every sixteenth run providers tell by events, and some tools wait for them. */
 static bool listens(struct sim *sim)
 {
     struct dice dice = dice_of(sim, STREAM(STREAM_TOOL, 0x6000));
-    return roll(&dice, 8) == 0 && (sim->options->faults & SIM_FAULT_BIT(SIM_WEBHOOKS));
+    return roll(&dice, 16) == 0 && (sim->options->faults & SIM_FAULT_BIT(SIM_WEBHOOKS));
 }
 
 static void draw_waiting(struct sim *sim, struct tool *tool, size_t n)
