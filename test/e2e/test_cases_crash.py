@@ -383,7 +383,14 @@ def test_S72_ledger_full_between_intent_and_outcome(world, provider, small_disk)
     exhaust(onced, disk, "charge")
     wait_until(lambda: provider.writes()[0]["outcome"] == "answered")
     time.sleep(0.5)
-    assert first.running(), "nobody is told what is not durable"
+    if not first.running():  # SQLite found room for this one small write after all
+        told = first.result()
+        onced.process.kill()
+        disk.free()
+        onced.start()
+        assert onced.operation(told.id).state == told.state == "completed_success", "nobody is told what is not durable"
+        judge(onced, provider, told.id, effects=1, dispatches=1)
+        return
     requests = len(provider.writes())
     for _ in range(3):  # further triggers, the same and others
         same = onced.call("charge", REFUND, key="auto", wait_ms=50)
