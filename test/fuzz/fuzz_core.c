@@ -374,6 +374,10 @@ static void wake(struct game *game, struct flight *flight)
         land(flight);
         break;
     }
+    case ACTION_BEGIN_STEP:
+    case ACTION_CANCEL_STEP:
+    case ACTION_UNDO_STEP:
+    case ACTION_FINISH_STEPS: abort(); /* no operation here has steps */
     }
 }
 
