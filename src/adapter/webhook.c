@@ -71,7 +71,7 @@ void webhook_sign(struct str secret, const char *id, int64_t seconds, struct str
     if (!HMAC(EVP_sha256(), secret.p, (int)secret.n, (const unsigned char *)text.p, text.n, digest, &n))
         mem_exhausted("libcrypto");
     buf_release(&text);
-    memcpy(out, "v1,", 3);
+    strcpy(out, "v1,");
     assert(3 + BASE64_ENCODED_SIZE(n) <= WEBHOOK_SIGNATURE_SIZE);
     base64_encode(digest, n, out + 3);
 }

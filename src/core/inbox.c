@@ -204,6 +204,6 @@ void forward_id(const struct inbound *event, char *out)
         return;
     }
     struct digest digest = digest_parts(parts, 2);
-    memcpy(out, "sha256:", 7);
+    strcpy(out, "sha256:");
     digest_hex(&digest, DIGEST_BYTES, out + 7);
 }

@@ -393,8 +393,8 @@ static enum err_code read_pair(struct store *store, enum statement which, int bo
 
 static enum err_code read_waiting(struct store *store, struct ledger_stats *stats, struct err *err)
 {
-    int reason = store->names.number[NAME_REASON][REASON_AWAITING_APPROVAL];
-    if (read_pair(store, SQL_APPROVALS_WAITING, reason, &stats->approvals_waiting, &stats->oldest_approval_ms, err))
+    if (read_pair(store, SQL_APPROVALS_WAITING, store->names.number[NAME_REASON][REASON_AWAITING_APPROVAL],
+                  &stats->approvals_waiting, &stats->oldest_approval_ms, err))
         return err->code;
     return read_pair(store, SQL_CLAIMS_COUNT, -1, &stats->entities_held, &stats->entities_waiting, err);
 }

@@ -464,8 +464,8 @@ static void answered(void *user, const struct engine_reply *reply)
 /* "sim-<intent>-<call>" */
 static const char *trace_of(struct agent_call *call)
 {
-    char *text = arena_alloc(&call->arena, sizeof "sim--" + 20), *at = text + 4;
-    memcpy(text, "sim-", 4);
+    char *text = arena_alloc(&call->arena, sizeof "sim--" + 20);
+    char *at = stpcpy(text, "sim-");
     at = put_number(at, call->client->n);
     *at++ = '-';
     at = put_number(at, call->caller.call);
