@@ -2,9 +2,10 @@
  * undoes a step is admitted together with the parent's move, so that a driver that looks at an old parent begins
  * nothing.
  *
- *   wake parent ─┬─ begin ──► what former steps gave ─► condition, arguments ─► admission of the step, with the
- * parent's move ├─ undo ───► its playbook (compensate.c) ────────────────────► admission of what undoes it, likewise ├─
- * cancel ─► the step's operation, if nothing of it has left └─ finish ─► what the steps gave ─► the parent's result
+ *   begin ──► what former steps gave ─► condition, arguments ─► admission of the step, with the parent's move
+ *   undo ───► its playbook (compensate.c) ────────────────────► admission of what undoes it, likewise
+ *   cancel ─► the step's operation, if nothing of it has left
+ *   finish ─► what the steps gave ────────────────────────────► the parent's result
  *
  * The driver then lets go of the parent. The end of what it has admitted moves the parent, in the ledger, and wakes it:
  * after a crash as before it. */
