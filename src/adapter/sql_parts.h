@@ -90,10 +90,6 @@ void sql_provider_unref(struct sql_provider *provider); /* NULL is fine */
 void sql_tool_ref(struct sql_tool *tool);
 void sql_tool_unref(struct sql_tool *tool); /* NULL is fine */
 
-/* "host:port/database" or the like, without anything secret; what libpq thinks wrong with url, or NULL. Both in arena.
- * *secret: it holds a password. */
-const char *sql_url_shown(const char *url, struct arena *arena, const char **fault, bool *secret);
-
 /* ---- one attempt ---- */
 
 /* Parameters of one statement for libpq: texts, NULL = SQL's null. */

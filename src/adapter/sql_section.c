@@ -2,6 +2,7 @@
 #include "adapter/sql_parts.h"
 
 #include "base/mem.h"
+#include "base/pg_url.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -143,34 +144,6 @@ bool sql_table_valid(const char *table)
     return !begins;
 }
 
-const char *sql_url_shown(const char *url, struct arena *arena, const char **fault, bool *secret)
-{
-    char *words = NULL;
-    const char *host = NULL, *port = NULL, *database = NULL;
-    PQconninfoOption *options = PQconninfoParse(url, &words);
-    *fault = NULL;
-    *secret = false;
-    if (!options) {
-        *fault = arena_copy_text(arena, words ? words : "no memory");
-        PQfreemem(words);
-        return "";
-    }
-    for (const PQconninfoOption *option = options; option->keyword; option++) {
-        if (strcmp(option->keyword, "host") == 0 || (strcmp(option->keyword, "hostaddr") == 0 && !host))
-            host = option->val;
-        else if (strcmp(option->keyword, "port") == 0)
-            port = option->val;
-        else if (strcmp(option->keyword, "dbname") == 0)
-            database = option->val;
-        else if (option->val && option->dispchar[0] == '*')
-            *secret = true;
-    }
-    const char *shown = arena_printf(arena, "postgresql://%s%s%s/%s", host ? host : "", port ? ":" : "",
-                                     port ? port : "", database ? database : "");
-    PQconninfoFree(options);
-    return shown;
-}
-
 /* libpq's words may repeat what is wrong: not where it can be a secret. */
 static void read_url(struct section *section, struct sql_provider *provider)
 {
@@ -186,7 +159,7 @@ static void read_url(struct section *section, struct sql_provider *provider)
         section_problem(section, "url", "%s", err.text);
         return;
     }
-    provider->url_shown = mem_copy_text(sql_url_shown(provider->url, section->problems->arena, &fault, &password));
+    provider->url_shown = mem_copy_text(pg_url_shown(provider->url, section->problems->arena, &fault, &password));
     bool looks = strncmp(provider->url, "postgres", 8) == 0 || strchr(provider->url, '=');
     if (!looks)
         section_problem(section, "url", "is no connection string, expected postgresql://user@host:port/database");

@@ -3,6 +3,7 @@
 #include "cli/ledger_path.h"
 #include "cli/view.h"
 
+#include "base/pg_url.h"
 #include "ledger/ledger.h"
 
 #include <inttypes.h>
@@ -53,6 +54,11 @@ int cli_backup(int argc, char **argv)
     const char *path = ledger_path(&args, &arena);
     if (!path)
         goto out;
+    if (pg_url_is(path)) {
+        cli_usage(args.command,
+                  "the ledger is a PostgreSQL database: back it up with pg_dump or the server's own means");
+        goto out;
+    }
     enum err_code failed = ledger_sqlite_backup(path, args.operands[0], &err);
     if (failed) {
         view_error(&err);

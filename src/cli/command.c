@@ -16,7 +16,7 @@ struct shared_option {
 
 static const struct shared_option shared_options[] = {
     {CLI_LEDGER, {ID_CONFIG, "config", "FILE", NULL, "registry file that names the ledger"}},
-    {CLI_LEDGER, {ID_LEDGER, "ledger", "FILE", NULL, "ledger file"}},
+    {CLI_LEDGER, {ID_LEDGER, "ledger", "WHERE", NULL, "ledger: a file, or postgresql://…"}},
     {CLI_CONNECTS, {ID_SERVER, "server", "URL", NULL, "daemon to ask (ONCED_SERVER, default http://127.0.0.1:7070)"}},
     {CLI_CONNECTS, {ID_TOKEN_FILE, "token-file", "FILE", NULL, "file that holds the token (or ONCED_TOKEN)"}},
     {CLI_CONNECTS, {ID_TENANT, "tenant", "NAME", NULL, "act in this tenant (daemons without tokens only)"}},

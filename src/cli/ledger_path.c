@@ -11,15 +11,15 @@ const char *ledger_path(const struct cli_args *args, struct arena *arena)
     if (args->ledger)
         return args->ledger;
     if (!args->config) {
-        cli_usage(args->command, "say which ledger: --ledger FILE, or --config FILE with the registry file");
+        cli_usage(args->command, "say which ledger: --ledger FILE or URL, or --config FILE with the registry file");
         return NULL;
     }
     config_report_init(&report);
     if (config_load(args->config, &config, &registry, &report) == ERR_NONE) {
-        path = arena_copy_text(arena, config->ledger.path);
+        path = arena_copy_text(arena, config->ledger.where);
     } else {
         config_report_print(&report, stderr);
-        fprintf(stderr, "onced %s: the registry file cannot be used; --ledger FILE does without it\n",
+        fprintf(stderr, "onced %s: the registry file cannot be used; --ledger does without it\n",
                 args->command->name);
     }
     config_report_release(&report);

@@ -6,6 +6,7 @@
 #include "door/mcp.h"
 #include "base/local_socket.h"
 #include "base/mem.h"
+#include "base/pg_url.h"
 #include "cli/cli.h"
 #include "cli/ledger_path.h"
 #include "cli/mcp_import.h"
@@ -249,7 +250,8 @@ int cli_mcp(int argc, char **argv)
             .mcp_in = STDIN_FILENO,
             .mcp_out = STDOUT_FILENO,
         };
-        code = run(arena_printf(&arena, "%s%s", path, MCP_SOCKET_SUFFIX), &daemon);
+        code = pg_url_is(path) ? daemon_run(&daemon) /* one more gateway: nothing to share with the others */
+                               : run(arena_printf(&arena, "%s%s", path, MCP_SOCKET_SUFFIX), &daemon);
     }
     arena_release(&arena);
     return code;

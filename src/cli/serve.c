@@ -6,7 +6,7 @@ enum { LISTEN = 'l', LEDGER = 256, QUIET = 'q' };
 
 static const struct cli_option options[] = {
     {LISTEN, "listen", "ADDRESS:PORT", NULL, "listen here instead of where the file says; port 0 takes a free one"},
-    {LEDGER, "ledger", "FILE", NULL, "keep the ledger here instead of where the file says"},
+    {LEDGER, "ledger", "WHERE", NULL, "ledger: a file or postgresql://…, instead of where FILE says"},
     {QUIET, "quiet", NULL, NULL, "no line on standard output when ready"},
     {0},
 };

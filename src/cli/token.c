@@ -4,10 +4,12 @@
 #include "cli/view.h"
 
 #include "base/env.h"
+#include "base/pg_url.h"
 #include "base/ulid.h"
 #include "base/units.h"
 #include "door/auth.h"
 #include "ledger/ledger.h"
+#include "ledger/open.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -318,15 +320,15 @@ static bool verb_read(const struct token_wish *wish, enum verb *verb)
 
 static int token_run(const struct token_wish *wish, enum verb verb, const char *path, struct arena *arena)
 {
-    struct ledger_sqlite_options opening = {.path = path, .shared = true};
+    struct ledger_open_options opening = {.where = path, .beside = true};
     struct ledger *ledger = NULL;
     struct err err = {0};
     int code = CLI_OK;
-    if (verb != VERB_CREATE && access(path, F_OK) != 0) { /* opening would make a new, empty one */
+    if (verb != VERB_CREATE && !pg_url_is(path) && access(path, F_OK) != 0) { /* opening would make a new, empty one */
         fprintf(stderr, "onced token: %s: %m\n", path);
         return errno == ENOENT ? CLI_NOT_FOUND : CLI_FAILED;
     }
-    if (ledger_sqlite_open(&opening, env_system(), &ledger, &err)) {
+    if (ledger_open(&opening, env_system(), &ledger, &err)) {
         view_error(&err);
         return CLI_FAILED;
     }

@@ -195,7 +195,7 @@ static void check_principals(const struct loader *loader, const struct json *cat
     }
 }
 
-/* ---- server and ledger ---- */
+/* ---- server ---- */
 
 static bool is_loopback(const char *host, bool *is_address)
 {
@@ -273,11 +273,6 @@ static void finish_server(struct config *config, const char *folder, struct prob
                      server->host);
 }
 
-static void finish_ledger(struct config *config, const char *folder)
-{
-    config->ledger.path = config_resolve_path(&config->arena, folder, str_of(config->ledger.path));
-}
-
 /* The compiled sections are the adapter's own; what the daemon has to know of them is read here. */
 static void finish_servers(struct config *config, const struct json *providers)
 {
@@ -307,7 +302,7 @@ void config_free(struct config *config)
 bool config_same_process(const struct config *a, const struct config *b)
 {
     const struct config_server *x = &a->server, *y = &b->server;
-    return text_equal(a->ledger.path, b->ledger.path) && text_equal(x->host, y->host) && x->port == y->port &&
+    return text_equal(a->ledger.where, b->ledger.where) && text_equal(x->host, y->host) && x->port == y->port &&
            x->auth == y->auth && x->insecure_listen == y->insecure_listen &&
            text_equal(x->tls_certificate, y->tls_certificate) && text_equal(x->tls_key, y->tls_key) &&
            x->connections_max == y->connections_max && x->body_bytes_max == y->body_bytes_max &&
@@ -378,7 +373,7 @@ static void read_tree(const struct loader *loader, const struct json *root, cons
     const struct json *server = mapping(root, "server");
     config_auth_read(&auth, server ? mapping(server, "jwt") : NULL, &config->server);
     finish_server(config, loader->folder, loader->problems);
-    finish_ledger(config, loader->folder);
+    config_ledger_finish(loader, config);
     config_notify_finish(loader, config);
     load_providers(loader, root);
     config_budgets_read(loader, mapping(root, "budgets"));

@@ -40,7 +40,10 @@ struct config_server {
 };
 
 struct config_ledger {
-    const char *path; /* as the program can open it: relative ones were resolved against the registry file's folder */
+    const char *path, *url; /* as the file has them, or NULL */
+    const char *where;      /* what ledger_open takes: references were expanded, a relative path resolved against the
+                               registry file's folder */
+    const char *shown;      /* the same for people, without a password */
 };
 
 struct config_notify {

@@ -135,8 +135,12 @@ static const struct option server_options[] = {
 const struct option_section config_server_section = SECTION(server_options, "server", "Where and how onced listens.");
 
 static const struct option ledger_options[] = {
-    {"path", OPTION_TEXT, .fallback = "onced.db", .at = AT(config_ledger, path),
-     .text = "SQLite file. Relative paths start at the registry file's folder."},
+    {"path", OPTION_TEXT, .computed = "`onced.db`", .at = AT(config_ledger, path),
+     .text = "SQLite file, of one gateway. Relative paths start at the registry file's folder."},
+    {"url", OPTION_TEXT, .computed = "none", .at = AT(config_ledger, url),
+     .text = "Instead of a file: a PostgreSQL database (15 or newer) that several gateways may share, "
+             "`postgresql://user@host1,host2/database?sslmode=verify-full`: everything that libpq knows. "
+             "`${env:NAME}` and `${file:PATH}` are expanded; a password only so. See operations.md."},
 };
 const struct option_section config_ledger_section = SECTION(ledger_options, "ledger", "Where operations are recorded.");
 

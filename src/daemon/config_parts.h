@@ -132,6 +132,8 @@ void config_approval_check(const struct loader *loader, const struct config_serv
 /* notify: its secret, and what is contradictory about it. After server. */
 struct config;
 void config_notify_finish(const struct loader *loader, struct config *config);
+/* ledger, as the option table stored it. */
+void config_ledger_finish(const struct loader *loader, struct config *config);
 /* server.links: takes a final slash off its base. */
 void config_links_finish(struct config_server *server, struct arena *arena, struct problems *problems);
 

@@ -7,6 +7,8 @@
 #include "adapter/webhook.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/pg_url.h"
+#include "ledger/open.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -57,15 +59,20 @@ static void on_ledger_news(uv_async_t *async)
     ledger_poll(daemon->ledger);
 }
 
+static const char *ledger_where(const struct daemon *daemon)
+{
+    const char *given = daemon->options->ledger_override;
+    return given ? given : daemon->config->ledger.where;
+}
+
 static enum err_code open_ledger(struct daemon *daemon, struct err *err)
 {
-    const char *path = daemon->options->ledger_override;
-    struct ledger_sqlite_options options = {
-        .path = path ? path : daemon->config->ledger.path,
+    struct ledger_open_options options = {
+        .where = ledger_where(daemon),
         .notify = ledger_has_news,
         .user = daemon,
     };
-    return ledger_sqlite_open(&options, env_system(), &daemon->ledger, err);
+    return ledger_open(&options, env_system(), &daemon->ledger, err);
 }
 
 /* ---- door ---- */
@@ -390,7 +397,7 @@ static bool start_loop(struct daemon *daemon)
 
 static int say_why(const struct daemon *daemon, const struct err *err)
 {
-    if (daemon->options->mcp && !daemon->ledger && err->code == ERR_UNAVAILABLE)
+    if (daemon->options->mcp && !daemon->ledger && err->code == ERR_UNAVAILABLE && !pg_url_is(ledger_where(daemon)))
         return DAEMON_LEDGER_BUSY;
     fprintf(stderr, "onced: %s\n", err->text);
     return 1;
@@ -415,7 +422,7 @@ static enum err_code open_to_local_clients(struct daemon *daemon, struct err *er
     const struct local_clients_options local = {
         .loop = &daemon->loop,
         .door = daemon->mcp,
-        .ledger_path = options->ledger_override ? options->ledger_override : daemon->config->ledger.path,
+        .ledger_path = pg_url_is(ledger_where(daemon)) ? NULL : ledger_where(daemon),
         .in = options->mcp ? options->mcp_in : -1,
         .out = options->mcp ? options->mcp_out : -1,
         .idle = options->mcp ? on_clients_left : NULL,
@@ -498,7 +505,7 @@ static enum err_code start(struct daemon *daemon, struct registry *registry, str
         .webhooks = daemon->webhooks,
         .registry = registry,
         .in_flight_max = daemon->config->server.in_flight_max,
-        .sole_owner = true,
+        .sole_owner = !pg_url_is(ledger_where(daemon)),
     };
     daemon->engine = engine_new(&options);
     engine_on_schedule(daemon->engine, plan_tick, daemon);

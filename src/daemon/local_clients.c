@@ -38,6 +38,8 @@ static void on_first(uv_timer_t *timer)
 static enum err_code listen_on_socket(struct local_clients *clients, struct err *err)
 {
     const struct local_clients_options *options = &clients->options;
+    if (!options->ledger_path)
+        return ERR_NONE;
     size_t n = strlen(options->ledger_path);
     char *path = mem_alloc(n + sizeof MCP_SOCKET_SUFFIX);
     memcpy(path, options->ledger_path, n);

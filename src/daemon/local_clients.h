@@ -10,8 +10,8 @@
 struct local_clients_options {
     uv_loop_t *loop;
     struct mcp_door *door;
-    const char *ledger_path;
-    int in, out; /* of a client of one's own; -1 = none */
+    const char *ledger_path; /* NULL: no socket; a gateway of its own can be started for each client */
+    int in, out;             /* of a client of one's own; -1 = none */
     /* Not NULL: called once, from the loop, when there is no client any more, or none came. */
     void (*idle)(void *user);
     void *user;

@@ -156,8 +156,8 @@ def test_serve_without_file_explains(run):
     (["token", "create", "--ledger", "l"], "--principal NAME and --role ROLE"),
     (["token", "create", "--role", "king"], "--role king"),
     (["token", "revoke", "--ledger", "l"], "takes one token id"),
-    (["token", "list"], "--ledger FILE, or --config FILE"),
-    (["backup", "to"], "--ledger FILE, or --config FILE"),
+    (["token", "list"], "--ledger FILE or URL, or --config FILE"),
+    (["backup", "to"], "--ledger FILE or URL, or --config FILE"),
     (["completion", "fish"], "expected bash or zsh"),
     (["help", "nothing"], "no command 'nothing'"),
     (["show", OP, "--server", "ftp://x"], "begins with http:// or https://"),
@@ -525,7 +525,7 @@ def test_ledger_is_found_through_the_registry_file(run, tmp_path):
     broken.write_text("onced: 2\n")
     refused = run("token", "list", "--config", "broken.yaml")
     assert refused.returncode == USAGE
-    assert "broken.yaml:1:" in refused.stderr and "--ledger FILE" in refused.stderr
+    assert "broken.yaml:1:" in refused.stderr and "--ledger does without it" in refused.stderr
 
 
 def test_backup(run, tmp_path):

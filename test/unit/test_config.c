@@ -625,7 +625,7 @@ static void test_all_members(void **state)
     assert_int_equal(server->in_flight_max, 8);
     assert_int_equal(server->stop_timeout_ms, 9000);
     assert_int_equal(server->log, LOG_WARN);
-    assert_string_equal(file.config->ledger.path, "dir/l.db");
+    assert_string_equal(file.config->ledger.where, "dir/l.db");
     assert_string_equal(file.config->path, "dir/f.yaml");
 
     const struct tool *tool = find(&file, "a");
@@ -732,7 +732,7 @@ static void test_defaults(void **state)
     assert_string_equal(registry_tool_at(file.registry, 0)->name, "idempotent"); /* ordered by name */
     assert_string_equal(file.config->server.host, "127.0.0.1");
     assert_int_equal(file.config->server.port, 7070);
-    assert_string_equal(file.config->ledger.path, "onced.db");
+    assert_string_equal(file.config->ledger.where, "onced.db");
     assert_null(registry_find(file.registry, STR("rea")));
     assert_null(registry_find(file.registry, STR("")));
     unload(&file);
@@ -759,6 +759,29 @@ static void test_policy_version(void **state)
     assert_string_not_equal(versions[0], versions[2]);
 }
 
+#define LEDGER(members) "onced: 1\nledger: {" members "}\ntools: {}\n"
+#define NO_TOOLS        "f:3:1: warning: /tools: no tools are defined: every call will be refused\n"
+
+static void test_ledgers(void **state)
+{
+    (void)state;
+    expect(LEDGER("url: \"mysql://u@h/db\""),
+           "f:2:10: /ledger/url: is no PostgreSQL URL, expected postgresql://user@host:port/database\n" NO_TOOLS);
+    expect(LEDGER("url: \"postgresql://u:hush@h/db\""),
+           "f:2:10: /ledger/url: holds a password: give it by reference, ${env:NAME} or ${file:PATH}\n" NO_TOOLS);
+    expect(LEDGER("url: \"postgresql://u@h/db?sslmod=require\""),
+           "f:2:10: /ledger/url: is not understood: invalid URI query parameter: \"sslmod\"\n" NO_TOOLS);
+    expect(LEDGER("url: \"${env:ONCED_NOT_SET}\""),
+           "f:2:10: /ledger/url: environment variable ONCED_NOT_SET is not set\n" NO_TOOLS);
+    expect(LEDGER("url: \"postgresql://u@h/db\", path: l.db"),
+           "f:2:38: /ledger/path: goes with no url: a ledger is in a file or in a database\n" NO_TOOLS);
+    setenv("ONCED_TEST_LEDGER", "postgresql://u:hush@h1,h2:5433/db?target_session_attrs=any", 1);
+    struct loaded_file file = load("f", LEDGER("url: \"${env:ONCED_TEST_LEDGER}\""));
+    assert_string_equal(file.config->ledger.where, getenv("ONCED_TEST_LEDGER"));
+    assert_string_equal(file.config->ledger.shown, "postgresql://h1,h2:5433/db");
+    unload(&file);
+}
+
 static void test_reload(void **state)
 {
     (void)state;
@@ -767,7 +790,7 @@ static void test_reload(void **state)
     assert_true(config_same_process(a.config, b.config));
     b.config->server.log = LOG_ERROR;
     assert_true(config_same_process(a.config, b.config));
-    b.config->ledger.path = "other";
+    b.config->ledger.where = "other";
     assert_false(config_same_process(a.config, b.config));
     struct registry *held = registry_ref(a.registry);
     const struct tool *tool = find(&a, "t");
@@ -993,25 +1016,16 @@ static void test_nearest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_top_level),
-        cmocka_unit_test(test_server),
-        cmocka_unit_test(test_issuers),
-        cmocka_unit_test(test_providers),
-        cmocka_unit_test(test_tool_members),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_claims),
-        cmocka_unit_test(test_policies),
-        cmocka_unit_test(test_several_at_once),
-        cmocka_unit_test(test_all_members),
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_policy_version),
-        cmocka_unit_test(test_reload),
-        cmocka_unit_test(test_unreadable),
-        cmocka_unit_test(test_check_json),
-        cmocka_unit_test(test_examples),
-        cmocka_unit_test(test_schema_refuses),
-        cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_init),
+        cmocka_unit_test(test_top_level),      cmocka_unit_test(test_server),
+        cmocka_unit_test(test_issuers),        cmocka_unit_test(test_providers),
+        cmocka_unit_test(test_tool_members),   cmocka_unit_test(test_names),
+        cmocka_unit_test(test_claims),         cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_ledgers),        cmocka_unit_test(test_several_at_once),
+        cmocka_unit_test(test_all_members),    cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_policy_version), cmocka_unit_test(test_reload),
+        cmocka_unit_test(test_unreadable),     cmocka_unit_test(test_check_json),
+        cmocka_unit_test(test_examples),       cmocka_unit_test(test_schema_refuses),
+        cmocka_unit_test(test_documents),      cmocka_unit_test(test_init),
         cmocka_unit_test(test_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
