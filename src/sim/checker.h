@@ -56,7 +56,8 @@ struct check_row { /* an operation, as its commits left it */
     enum reason reason;
     int64_t rev, changed_ms /* true time */;
     char owner[INCARNATION_SIZE]; /* "" = nobody */
-    int64_t lease_until_ms, wake_at_ms, completed_ms, retain_until_ms;
+    int64_t lease_until_ms, wake_at_ms, updated_ms, completed_ms, retain_until_ms;
+    bool by_evidence; /* completed while its last request was another's: nobody may have learned how that one ended */
     bool delivered, orphaned, dropped;
     char external_id[EXTERNAL_ID_SIZE];
     uint64_t result;       /* digest, 0 = none */

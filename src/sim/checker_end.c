@@ -145,9 +145,8 @@ static void check_settled(struct sim *sim, const struct check_row *row)
                      state_name(row->state), row->owner);
     /* Late evidence of an earlier attempt may close it while the gateway of the last one is dead: then nobody learns
      * how that one ended, and its row says so. */
-    bool by_evidence = row->state == STATE_COMPLETED_SUCCESS && row->reason == REASON_RECONCILED;
     for (const struct check_try *try = row->first_try; try; try = try->next)
-        if (try->outcome == OUTCOME_OPEN && try->kind == ATTEMPT_CALL && !by_evidence)
+        if (try->outcome == OUTCOME_OPEN && try->kind == ATTEMPT_CALL && !row->by_evidence)
             sim_violated(sim, "5.1 every attempt ends: %s (intent %u) attempt %d is open", row->id, row->intent,
                          try->number);
 }

@@ -374,6 +374,7 @@ static void take_life(struct checker_model *model, struct check_row *row, const 
     check_copy(row->owner, sizeof row->owner, op->owner);
     row->lease_until_ms = op->lease_until_ms;
     row->wake_at_ms = op->wake_at_ms;
+    row->updated_ms = op->updated_ms;
     row->completed_ms = op->completed_ms;
     row->retain_until_ms = op->retain_until_ms;
     check_copy(row->external_id, sizeof row->external_id, op->external_id);
@@ -407,7 +408,8 @@ static void check_schedule(struct checker_model *model, const struct check_row *
     if (!state_terminal(row->state) && row->wake_at_ms == 0 && row->reason != REASON_NEEDS_OPERATOR && !follows)
         sim_violated(model->sim, "7.2, 14 nothing open is forgotten: %s (intent %u) is %s (%s) without a time to wake",
                      row->id, row->intent, state_name(row->state), reason_name(row->reason));
-    if (row->owner[0] && row->wake_at_ms > row->lease_until_ms)
+    bool at_once = row->wake_at_ms <= row->updated_ms; /* a claim can come back after the lease that it gave */
+    if (row->owner[0] && row->wake_at_ms > row->lease_until_ms && !at_once)
         sim_violated(model->sim, "3.3 a lease that ends is noticed: %s is held until %lld and wakes later", row->id,
                      (long long)row->lease_until_ms);
 }
@@ -461,6 +463,7 @@ static void transition(struct checker_model *model, unsigned number, const struc
         !(row->incidents & 1u << INCIDENT_LATE_LANDING))
         sim_violated(model->sim, "3.4 a corrected \"no effect\" is an incident: %s (intent %u) has none", row->id,
                      row->intent);
+    row->by_evidence |= from == STATE_DISPATCHED && row->state == STATE_COMPLETED_SUCCESS && cause == CAUSE_EVIDENCE;
     if (from != row->state)
         begin_watch(model, row, cause);
     check_noticed(model, row);
