@@ -243,12 +243,18 @@ static bool has_strategy(const struct tool *tool, enum strategy strategy)
     return false;
 }
 
+/* What leaves then arrives while the provider still knows the first request's key. */
+static bool key_is_known(const struct operation *op, const struct tool *tool, int64_t sent_ms)
+{
+    int64_t leaves_ms = sent_ms > op->first_sent_ms ? sent_ms : op->first_sent_ms; /* a clock may have been set back */
+    int64_t arrived_ms = leaves_ms + tool->provider->timeout_ms + tool->reconcile.settle_ms;
+    return arrived_ms - op->first_sent_ms < tool->provider->key_retention_ms;
+}
+
 bool step_key_lasts(const struct operation *op, const struct tool *tool, int64_t now_ms)
 {
     bool by_key = tool->class == CLASS_INTERNAL_WRITE || tool->idempotent_by == IDEMPOTENT_BY_KEY;
-    int64_t leaves_ms = now_ms > op->first_sent_ms ? now_ms : op->first_sent_ms; /* a clock may have been set back */
-    int64_t arrived_ms = leaves_ms + tool->provider->timeout_ms + tool->reconcile.settle_ms;
-    return !by_key || arrived_ms - op->first_sent_ms < tool->provider->key_retention_ms;
+    return !by_key || key_is_known(op, tool, now_ms);
 }
 
 bool step_may_resend(const struct operation *op, const struct tool *tool, int64_t now_ms)
@@ -1354,10 +1360,14 @@ static void inbound_success(struct ctx *c)
     }
 }
 
-/* One request of several may have been without effect, and another not, unless the provider takes them for one. */
+/* One request of several may have been without effect, and another not, unless the provider takes them for one: as long
+ * as it knows their key. What is harmless by its nature is sent again also after that. */
 static bool one_request(const struct ctx *c)
 {
-    return c->op->attempts <= 1 || (c->tool && tool_may_resend(c->tool) && c->tool->provider->key_honoured);
+    if (c->op->attempts <= 1)
+        return true;
+    return c->tool && tool_may_resend(c->tool) && c->tool->provider->key_honoured &&
+           key_is_known(c->op, c->tool, c->op->last_sent_ms);
 }
 
 static void become_doubtful(struct operation *op, int64_t now_ms)

@@ -445,6 +445,43 @@ static void test_absence_waits_for_a_provider_at_work(void **state)
     }
 }
 
+/* The provider says "no effect" of one request of two. That ends the operation only where it takes both for one: one
+ * key, and the second one came while it still knew the first. */
+static void test_no_effect_of_two_requests(void **state)
+{
+    static const struct {
+        enum idempotent_by by;
+        bool honoured;
+        int64_t apart_ms;
+        enum state then;
+    } cases[] = {
+        {IDEMPOTENT_BY_KEY, true, 5000, STATE_FAILED_PERMANENT},
+        {IDEMPOTENT_BY_NATURE, true, 5000, STATE_FAILED_PERMANENT},
+        {IDEMPOTENT_BY_NATURE, false, 5000, STATE_UNKNOWN_OUTCOME},
+        {IDEMPOTENT_BY_NATURE, true, 3600000, STATE_UNKNOWN_OUTCOME},
+        {IDEMPOTENT_BY_PRECONDITION, true, 3600000, STATE_UNKNOWN_OUTCOME},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct walk walk;
+        begin_closed(&walk);
+        walk.tool.class = CLASS_EXTERNAL_IDEMPOTENT;
+        walk.tool.idempotent_by = cases[i].by;
+        walk.provider.key_honoured = cases[i].honoured;
+        walk.provider.key_retention_ms = 60000;
+        do_step(&walk, &walk.tool, (struct step_input){.kind = STEP_ANSWER, .finding = {.outcome = OUTCOME_TIMEOUT}});
+        walk.op.attempts = walk.op.tries = 2; /* sent again */
+        walk.op.last_sent_ms = walk.now = walk.op.first_sent_ms + cases[i].apart_ms;
+        walk.now += 1000;
+        struct step_input in = {.kind = STEP_INBOUND, .event = &walk.event, .standing = &walk.standing};
+        walk.event = (struct inbound){
+            .source = "s", .event = "e", .received_ms = walk.now, .created_ms = walk.now, .outcome = INBOUND_NO_EFFECT};
+        in.finding.outcome = OUTCOME_REFUSED;
+        do_step(&walk, &walk.tool, in);
+        assert_string_equal(state_name(walk.op.state), state_name(cases[i].then));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +492,7 @@ int main(void)
         cmocka_unit_test(test_end_without_a_tool_has_a_retention),
         cmocka_unit_test(test_row_is_kept_for_the_repeat_window),
         cmocka_unit_test(test_absence_waits_for_a_provider_at_work),
+        cmocka_unit_test(test_no_effect_of_two_requests),
     };
     return cmocka_run_group_tests_name("step", tests, NULL, NULL);
 }
