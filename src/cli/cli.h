@@ -11,7 +11,10 @@ enum cli_exit {
     CLI_OPEN = 3,        /* not decided yet: still running, or the outcome is unknown. Do not repeat; ask again */
     CLI_UNREACHABLE = 4, /* no daemon answers, or it cannot work now: nothing is known to have been done */
     CLI_NOT_FOUND = 5,   /* no such operation, tool, incident or token */
-    CLI_DENIED = 6       /* token missing, wrong or not entitled */
+    CLI_DENIED = 6,      /* token missing, wrong or not entitled; the ledger does not let us in */
+    CLI_LEDGER_BAD = 7,  /* the ledger can not be used: newer schema, damage, wrong encoding, no such database, … */
+    CLI_IN_USE = 9,      /* ledger: a daemon has it */
+    CLI_UNSOUND = 10     /* ledger: rows do not fit together, or a copy differs */
 };
 
 int cli_compensate(int argc, char **argv);
@@ -32,6 +35,7 @@ int cli_help(int argc, char **argv);
 int cli_inbox(int argc, char **argv);
 int cli_incidents(int argc, char **argv);
 int cli_init(int argc, char **argv);
+int cli_ledger(int argc, char **argv);
 int cli_list(int argc, char **argv);
 int cli_mcp(int argc, char **argv);
 int cli_pending(int argc, char **argv);

@@ -48,6 +48,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_entities_command,
     &cli_budgets_command,
     &cli_backup_command,
+    &cli_ledger_command,
     &cli_sql_command,
     &cli_token_command,
     &fake_provider_command,

@@ -334,7 +334,7 @@ enum err_code pg_connect(struct pg *pg, bool *committed, struct err *err)
 {
     if (pg_connect_bare(pg, err))
         return err->code;
-    if (pg_check_version(pg, err) == 0 && take_epoch(pg, committed, err) == 0 && compare_clocks(pg, err) == 0 &&
+    if (pg_check_version(pg, err) == 0 && pg_share(pg, err) == 0 && take_epoch(pg, committed, err) == 0 && compare_clocks(pg, err) == 0 &&
         (PQsetnonblocking(pg->conn, 1) != 0 || !PQenterPipelineMode(pg->conn)))
         pg_failed(pg, NULL, err);
     if (err->code)

@@ -9,7 +9,6 @@
  * After an error the server skips everything up to the next sync; pg_rollback sends it and drains. */
 #include "ledger/pg_store.h"
 
-#include "base/buf.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -43,45 +42,10 @@ static void put(struct pg_query *query, Oid type, const char *p, size_t n, int f
     query->formats[i] = format;
 }
 
-/* Length of the UTF-8 character at p, 0 when there is none. */
-static size_t character(const unsigned char *p, size_t n)
-{
-    if (p[0] < 0x80)
-        return p[0] ? 1 : 0;
-    size_t length = p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0;
-    if (length == 0 || length > n)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    bool overlong = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
-    bool beyond = (p[0] == 0xed && p[1] >= 0xa0) || (p[0] == 0xf4 && p[1] >= 0x90);
-    return overlong || beyond ? 0 : length;
-}
-
-static struct str storable(struct pg_query *query, struct str text)
-{
-    size_t good = 0, length;
-    while (good < text.n && (length = character((const unsigned char *)text.p + good, text.n - good)) > 0)
-        good += length;
-    if (good == text.n)
-        return text;
-    struct buf out;
-    buf_init(&out, 0);
-    for (size_t i = 0; i < text.n;) {
-        length = character((const unsigned char *)text.p + i, text.n - i);
-        buf_add_str(&out, length ? (struct str){text.p + i, length} : STR("\xef\xbf\xbd"));
-        i += length ? length : 1;
-    }
-    struct str kept = arena_str(&query->pg->scratch, buf_str(&out));
-    buf_release(&out);
-    return kept;
-}
-
 void pg_put_str(struct pg_query *query, struct str text)
 {
     if (text.p)
-        text = storable(query, text);
+        text = text_storable(text, &query->pg->scratch, NULL);
     put(query, OID_TEXT, text.p, text.n, 1);
 }
 

@@ -26,8 +26,7 @@ static enum err_code read_text(struct pg *pg, const char *sql, struct arena *are
     return ERR_NONE;
 }
 
-/* *version is 0 where there are no tables. */
-static enum err_code read_version(struct pg *pg, int *version, struct err *err)
+enum err_code pg_version(struct pg *pg, int *version, struct err *err)
 {
     const char *text;
     *version = 0;
@@ -36,12 +35,17 @@ static enum err_code read_version(struct pg *pg, int *version, struct err *err)
     if (read_text(pg, "SELECT max(version)::text FROM migrations", &pg->scratch, &text, err))
         return err->code;
     *version = text ? (int)strtol(text, NULL, 10) : 0;
-    if (*version > PG_SCHEMA_VERSION)
+    return ERR_NONE;
+}
+
+static enum err_code read_version(struct pg *pg, int *version, struct err *err)
+{
+    if (pg_version(pg, version, err) == 0 && *version > PG_SCHEMA_VERSION)
         return err_set(
             err, ERR_INVALID,
             "%s has schema version %d, this onced knows versions up to %d: run the newer onced that wrote it", pg->name,
             *version, PG_SCHEMA_VERSION);
-    return ERR_NONE;
+    return err->code;
 }
 
 enum err_code pg_check_version(struct pg *pg, struct err *err)
@@ -100,7 +104,7 @@ static enum err_code migrate_locked(struct pg *pg, struct err *err)
     return version == 0 ? make_secret(pg, err) : ERR_NONE;
 }
 
-static enum err_code read_secret(struct pg *pg, unsigned char secret[LEDGER_SECRET_BYTES], struct err *err)
+enum err_code pg_secret(struct pg *pg, unsigned char secret[LEDGER_SECRET_BYTES], struct err *err)
 {
     const char *hex;
     if (read_text(pg, "SELECT encode(value, 'hex') FROM meta WHERE name = 'secret'", &pg->scratch, &hex, err))
@@ -148,7 +152,7 @@ enum err_code pg_migrate(struct pg *pg, unsigned char secret[LEDGER_SECRET_BYTES
     } else if (forget_gateways(pg, err)) {
         goto out;
     }
-    read_secret(pg, secret, err);
+    pg_secret(pg, secret, err);
 out:
     arena_reset(&pg->scratch);
     return err->code;

@@ -221,12 +221,24 @@ enum err_code pg_strange(struct pg *pg, const char *what, struct err *err);
 
 /* Creates or migrates forward under an advisory lock; reads or makes the secret. */
 enum err_code pg_migrate(struct pg *pg, unsigned char secret[LEDGER_SECRET_BYTES], struct err *err);
+/* Of the tables, 0 where there are none. */
+enum err_code pg_version(struct pg *pg, int *version, struct err *err);
+enum err_code pg_secret(struct pg *pg, unsigned char secret[LEDGER_SECRET_BYTES], struct err *err);
 /* ERR_INVALID when a newer onced has migrated the tables. */
 enum err_code pg_check_version(struct pg *pg, struct err *err);
 /* The texts of all statements. */
 void pg_statements_make(char *texts[PG_STATEMENT_COUNT]);
 /* sql with {…} replaced by lists of columns (pg_statements.c); fixed: parameters that it names itself. To be freed. */
 char *pg_expand(const char *sql, int fixed);
+
+/* ---- who may work on it (pg_lock.c) ---- */
+
+/* A gateway's share, until the connection ends. ERR_UNAVAILABLE: somebody has it alone; ERR_INVALID: a copy into it has
+ * not ended. */
+enum err_code pg_share(struct pg *pg, struct err *err);
+/* Alone, until the connection ends; waits PG_ALONE_MS for the shares of others. *in_use: they stay. */
+enum err_code pg_take_alone(struct pg *pg, bool *in_use, struct err *err);
+#define PG_ALONE_MS 2000
 
 /* ---- statements (pg_pipeline.c) ---- */
 

@@ -1,5 +1,7 @@
 #include "ledger/rows.h"
 
+#include "base/buf.h"
+
 #include <stdlib.h>
 
 /* ---- names ---- */
@@ -135,6 +137,45 @@ static int compare_attempts(const void *left, const void *right)
 void attempts_sort(struct attempt *all, size_t count)
 {
     qsort(all, count, sizeof *all, compare_attempts);
+}
+
+/* ---- texts ---- */
+
+/* Length of the UTF-8 character at p, 0 when there is none. */
+static size_t character(const unsigned char *p, size_t n)
+{
+    if (p[0] < 0x80)
+        return p[0] ? 1 : 0;
+    size_t length = p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0;
+    if (length == 0 || length > n)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    bool overlong = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
+    bool beyond = (p[0] == 0xed && p[1] >= 0xa0) || (p[0] == 0xf4 && p[1] >= 0x90);
+    return overlong || beyond ? 0 : length;
+}
+
+struct str text_storable(struct str text, struct arena *arena, bool *changed)
+{
+    size_t good = 0, length;
+    while (good < text.n && (length = character((const unsigned char *)text.p + good, text.n - good)) > 0)
+        good += length;
+    if (changed)
+        *changed = good < text.n;
+    if (good == text.n)
+        return text;
+    struct buf out;
+    buf_init(&out, 0);
+    for (size_t i = 0; i < text.n;) {
+        length = character((const unsigned char *)text.p + i, text.n - i);
+        buf_add_str(&out, length ? (struct str){text.p + i, length} : STR("\xef\xbf\xbd"));
+        i += length ? length : 1;
+    }
+    struct str kept = arena_str(arena, buf_str(&out));
+    buf_release(&out);
+    return kept;
 }
 
 /* ---- changes ---- */

@@ -39,6 +39,10 @@ int64_t operation_repeat_hash(const struct operation *op);
 #define TEXT_HASH_START 0xcbf29ce484222325u
 uint64_t text_hash(uint64_t hash, const char *text);
 
+/* text as PostgreSQL can store it: UTF-8 without NUL; what is not becomes U+FFFD. Itself, or a copy in arena. changed
+ * may be NULL. */
+struct str text_storable(struct str text, struct arena *arena, bool *changed);
+
 /* Whether it is the same call (design 2.2.5): verifies a hit of operation_repeat_hash. */
 bool operation_same_call(const struct operation *a, const struct operation *b);
 
@@ -61,5 +65,8 @@ enum err_code expire_check(const struct ledger_expire *expire, const struct oper
 void inbound_sort(struct inbound *events, size_t count);
 
 bool ledger_command_writes(enum ledger_command command);
+
+/* The row of the table meta in a ledger that is being filled (copy.h): nobody may work with it while it is there. */
+#define LEDGER_COPY "copy"
 
 #endif

@@ -212,7 +212,7 @@ static void write_pid(int fd)
 }
 
 /* flock(2) on a file of its own: the kernel lets go of it however the process ends. */
-static enum err_code take_lock(struct sqlite_ledger *ledger, const char *path, struct err *err)
+enum err_code store_lock(const char *path, int *out, struct err *err)
 {
     char *lock = store_file_beside(path, ".lock");
     int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -229,7 +229,7 @@ static enum err_code take_lock(struct sqlite_ledger *ledger, const char *path, s
         close(fd);
     } else {
         write_pid(fd);
-        ledger->lock_fd = fd;
+        *out = fd;
     }
     free(lock);
     return err->code;
@@ -265,7 +265,7 @@ enum err_code ledger_sqlite_open(const struct ledger_sqlite_options *options, st
     struct sqlite_ledger *ledger = ledger_new(options);
     bool owner = !options->shared && !options->read_only;
     struct store_options store = {.path = options->path, .read_only = options->read_only, .sole_writer = owner};
-    if (owner && take_lock(ledger, options->path, err))
+    if (owner && store_lock(options->path, &ledger->lock_fd, err))
         goto out;
     if (store_open(&ledger->store, &store, env, ledger->base.secret, err))
         goto out;

@@ -599,6 +599,20 @@ static enum err_code read_secret(struct store *store, unsigned char secret[LEDGE
     return err->code;
 }
 
+static enum err_code check_whole(struct store *store, struct err *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(store->db, "SELECT 1 FROM meta WHERE name = '" LEDGER_COPY "'", -1, &statement, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(statement);
+    if (rc == SQLITE_ROW)
+        err_set(err, ERR_INVALID, "%s is being filled by onced ledger copy: run that again to its end", store->path);
+    else if (rc != SQLITE_DONE)
+        store_failed(store, rc, err);
+    sqlite3_finalize(statement);
+    return err->code;
+}
+
 static void sync_folder(const char *path)
 {
     char *folder = mem_copy_text(path);
@@ -632,7 +646,7 @@ enum err_code store_open(struct store *store, const struct store_options *option
         goto out;
     if (!options->read_only && use_wal(store, err))
         goto out;
-    if (read_secret(store, secret, err))
+    if (read_secret(store, secret, err) || (!options->unfinished && check_whole(store, err)))
         goto out;
     MARK_IF(fresh, ledger_created);
     if (fresh)

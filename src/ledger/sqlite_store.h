@@ -158,7 +158,12 @@ struct store_options {
     const char *path;
     bool read_only;
     bool sole_writer; /* the caller holds the lock file */
+    bool unfinished;  /* also one into which a copy has not ended (copy.h): else ERR_INVALID */
 };
+
+/* The lock file beside the ledger: who holds it owns the ledger. The lock ends with *out being closed. ERR_UNAVAILABLE:
+ * another process has it. */
+enum err_code store_lock(const char *path, int *out, struct err *err);
 
 /* Opens or creates the file, migrates it forward, reads or makes the secret. No integrity check. On failure the store
  * is released. */
