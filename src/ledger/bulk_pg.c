@@ -458,6 +458,7 @@ static enum err_code judge_version(struct pg *pg, enum bulk_use use, enum bulk_t
 static enum err_code prepare_session(struct pg *pg, struct err *err)
 {
     struct err unknown = {0}; /* a server that is only compatible may not have it */
+    pg->patient = true;
     pg_exec(pg, "SET idle_in_transaction_session_timeout = 0", &unknown);
     pg->fault = PG_FINE;
     return pg_exec(pg, "SET statement_timeout = 0; SET plan_cache_mode = auto", err);

@@ -22,8 +22,11 @@
 /* Pauses between attempts to connect; they double. */
 #define PAUSE_MIN_MS 50
 #define PAUSE_MAX_MS 5000
-/* How long a ledger that is being closed goes on trying to find out what became of its last commit. */
-#define CLOSING_MS 10000
+/* How long a ledger that is being closed goes on waiting for the server, or trying to find out what became of its last
+ * commit. */
+#define CLOSING_MS 5000
+/* Who waits behind a server that has said nothing for so long is refused: nobody shall queue up before a dead one. */
+#define PATIENCE_MS 3000
 
 struct postgres_ledger {
     struct ledger base;
@@ -37,7 +40,8 @@ struct postgres_ledger {
     int64_t commits;
     int64_t retry_at_ms; /* monotonic: not before is connecting tried again */
     int pause_ms;
-    struct err away; /* why it failed last */
+    struct err away;    /* why it failed last; code 0: it has not failed since it was there */
+    int64_t give_up_ms; /* monotonic: a ledger that is being closed waits for the server no longer; 0 = it is not */
 };
 
 static int64_t monotonic_ms(void)
@@ -208,17 +212,40 @@ failed:
 
 /* ---- away and back ---- */
 
+static bool out_of_time(struct postgres_ledger *ledger)
+{
+    int64_t now_ms = monotonic_ms();
+    if (ledger->give_up_ms == 0 && queue_closing(&ledger->queue))
+        ledger->give_up_ms = now_ms + CLOSING_MS;
+    return ledger->give_up_ms && now_ms >= ledger->give_up_ms;
+}
+
+/* pg.waits */
+static bool server_is_silent(void *owner, int64_t waited_ms)
+{
+    struct postgres_ledger *ledger = owner;
+    struct err err = ledger->away;
+    if (!err.code && waited_ms >= PATIENCE_MS)
+        err_set(&err, ERR_UNAVAILABLE, "%s has said nothing for %d s: nothing was recorded, nothing was sent",
+                ledger->pg.name, (int)(waited_ms / 1000));
+    if (err.code)
+        queue_refuse(&ledger->queue, &err);
+    return out_of_time(ledger);
+}
+
 /* True when there is a connection. *committed as in pg_connect. */
 static bool connect_now(struct postgres_ledger *ledger, bool *committed, struct err *err)
 {
     struct env *env = ledger->pg.env;
-    err_clear(&ledger->away);
-    if (pg_connect(&ledger->pg, committed, &ledger->away) == 0) {
+    struct err why = {0};
+    if (pg_connect(&ledger->pg, committed, &why) == 0) {
         ledger->pause_ms = 0;
+        err_clear(&ledger->away);
         return true;
     }
-    ledger->away.code = ERR_UNAVAILABLE; /* whatever it is, it can pass: nothing was done */
-    *err = ledger->away;
+    why.code = ERR_UNAVAILABLE; /* whatever it is, it can pass */
+    err_prefix(&why, "nothing was recorded, nothing was sent: ");
+    *err = ledger->away = why;
     ledger->pause_ms = ledger->pause_ms ? 2 * ledger->pause_ms : PAUSE_MIN_MS;
     if (ledger->pause_ms > PAUSE_MAX_MS)
         ledger->pause_ms = PAUSE_MAX_MS;
@@ -246,7 +273,6 @@ enum finding { FOUND_COMMITTED, FOUND_UNDONE, NOT_FOUND_OUT };
  */
 static enum finding find_out(struct postgres_ledger *ledger, struct err *err)
 {
-    int64_t closing_ms = 0;
     bool committed;
     for (;;) {
         if (connect_now(ledger, &committed, err))
@@ -255,9 +281,7 @@ static enum finding find_out(struct postgres_ledger *ledger, struct err *err)
             queue_refuse(&ledger->queue, &ledger->away);
             if (!queue_pause(&ledger->queue, (int)left_ms))
                 continue;
-            int64_t now_ms = monotonic_ms();
-            closing_ms = closing_ms ? closing_ms : now_ms + CLOSING_MS;
-            if (now_ms >= closing_ms)
+            if (out_of_time(ledger))
                 return NOT_FOUND_OUT;
             break;
         }
@@ -289,7 +313,9 @@ static void run_part(struct postgres_ledger *ledger, struct ledger_request *firs
             case FOUND_COMMITTED: return;
             case FOUND_UNDONE: break;
             case NOT_FOUND_OUT:
-                err_prefix(&err, "it is not known whether the last changes were recorded: ");
+                err_clear(&err);
+                err_set(&err, ERR_UNAVAILABLE,
+                        "%s went away, and it is not known whether the last changes were recorded", ledger->pg.name);
                 goto failed;
             }
             break;
@@ -316,6 +342,8 @@ static void run_part(struct postgres_ledger *ledger, struct ledger_request *firs
     }
     return;
 failed:
+    if (err.code == ERR_DENIED || err.code == ERR_INVALID) /* of the server, not of a caller */
+        err.code = ERR_UNAVAILABLE;
     request_fail_all(first, count, &err);
 }
 
@@ -365,11 +393,27 @@ static void postgres_close(struct ledger *base)
 
 static const struct ledger_ops postgres_ops = {postgres_submit, postgres_poll, postgres_close, postgres_wait};
 
+/* A host that lets us in and does not work (a former primary, full of waiting commits) is passed over. */
+static enum err_code open_some_host(struct postgres_ledger *ledger, struct err *err)
+{
+    struct pg *pg = &ledger->pg;
+    bool committed;
+    for (unsigned tries = 0, hosts = pg_hosts(pg); tries < hosts; tries++) {
+        err_clear(err);
+        pg->first_host = tries;
+        if (pg_connect_bare(pg, err)) /* libpq has tried them all */
+            return err->code;
+        if ((pg_migrate(pg, ledger->base.secret, err) == 0 && pg_connect(pg, &committed, err) == 0) ||
+            err->code != ERR_UNAVAILABLE)
+            return err->code;
+    }
+    return err->code;
+}
+
 enum err_code ledger_postgres_open(const struct ledger_postgres_options *options, struct env *env, struct ledger **out,
                                    struct err *err)
 {
     struct err own = {0};
-    bool committed;
     err = err ? err : &own;
     struct postgres_ledger *ledger = mem_zero(sizeof *ledger);
     ledger->base.ops = &postgres_ops;
@@ -380,8 +424,9 @@ enum err_code ledger_postgres_open(const struct ledger_postgres_options *options
     ledger->locks = mem_zero(ledger->queue.batch_max * PG_LOCKS_MAX * sizeof *ledger->locks);
     ledger->ahead = mem_zero(WAVE_MAX * sizeof *ledger->ahead);
     pg_init(&ledger->pg, options->url, env, options->own_clock);
-    if (pg_connect_bare(&ledger->pg, err) || pg_migrate(&ledger->pg, ledger->base.secret, err) ||
-        pg_connect(&ledger->pg, &committed, err) || queue_start(&ledger->queue, err))
+    ledger->pg.waits = server_is_silent;
+    ledger->pg.waits_owner = ledger;
+    if (open_some_host(ledger, err) || queue_start(&ledger->queue, err))
         postgres_close(&ledger->base);
     else
         *out = &ledger->base;

@@ -12,6 +12,8 @@
 
 static const char resume[] = "nothing was recorded, nothing was sent";
 
+static const char session[] = "the tables must stay, and the URL must lead to the server itself, through no pooler";
+
 struct meaning {
     const char *state; /* SQLSTATE or its class */
     enum pg_fault fault;
@@ -36,8 +38,14 @@ static const struct meaning meanings[] = {
     {"58", PG_BUSY, ERR_UNAVAILABLE, "the server's system reports an error", resume},
     {"28", PG_AWAY, ERR_DENIED, "the server does not let us in", "set user and password in the URL, or a .pgpass file"},
     {"3D000", PG_AWAY, ERR_INVALID, "there is no such database", "create it with createdb"},
+    {"26000", PG_AWAY, ERR_UNAVAILABLE, "a prepared statement is gone", session},
+    {"42P05", PG_AWAY, ERR_UNAVAILABLE, "a prepared statement is another one's", session},
+    {"42P01", PG_AWAY, ERR_UNAVAILABLE, "a table is missing", session},
     {"42501", PG_BUSY, ERR_DENIED, "rights are missing",
-     "the role needs CREATE on the database once, later SELECT, INSERT, UPDATE and DELETE on the tables"},
+     "the role needs CREATE on the database once, later USAGE on the schema, SELECT, INSERT, UPDATE and DELETE on the "
+     "tables"},
+    {"42P06", PG_BUSY, ERR_DENIED, "the schema is there and the role may not use it",
+     "GRANT USAGE ON SCHEMA to the role"},
     {"XX001", PG_CORRUPT, ERR_CORRUPT, "the server reports damage", "stop onced and restore the newest backup"},
     {"XX002", PG_CORRUPT, ERR_CORRUPT, "the server reports damage", "stop onced, then REINDEX or restore"},
 };
@@ -55,6 +63,20 @@ static void first_line(const char *text, char out[256])
 {
     snprintf(out, 256, "%s", text ? text : "");
     out[strcspn(out, "\n")] = '\0';
+}
+
+/* Of a URL with several hosts each has its line; lines behind a tab explain the one before. */
+static void all_hosts(const char *text, char out[256])
+{
+    size_t n = 0;
+    for (const char *line = text; *line;) {
+        size_t length = strcspn(line, "\n");
+        if (line[0] != '\t' && length > 0 && n < 255)
+            n += (size_t)snprintf(out + n, 256 - n, "%s%.*s", n ? "; " : "", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+    if (n == 0)
+        snprintf(out, 256, "it gives no reason");
 }
 
 static enum err_code lost(struct pg *pg, struct err *err)
@@ -92,10 +114,33 @@ enum err_code pg_strange(struct pg *pg, const char *what, struct err *err)
 
 /* ---- outside of pipelines ---- */
 
+/* As PQexec, but for a server that says nothing any more: of several statements the last one's result, or the failed
+ * one's. */
+static enum err_code last_result(struct pg *pg, PGresult **out, struct err *err)
+{
+    for (PGresult *next;;) {
+        if (pg_exchange(pg, true, err)) {
+            PQclear(*out);
+            *out = NULL;
+            return err->code;
+        }
+        if (!(next = PQgetResult(pg->conn)))
+            return ERR_NONE;
+        PQclear(*out);
+        *out = next;
+    }
+}
+
 enum err_code pg_exec_rows(struct pg *pg, const char *sql, int count, const char *const *values, PGresult **out,
                            struct err *err)
 {
-    PGresult *result = count ? PQexecParams(pg->conn, sql, count, NULL, values, NULL, NULL, 0) : PQexec(pg->conn, sql);
+    PGresult *result = NULL;
+    int sent =
+        count ? PQsendQueryParams(pg->conn, sql, count, NULL, values, NULL, NULL, 0) : PQsendQuery(pg->conn, sql);
+    if (!sent)
+        return pg_failed(pg, NULL, err);
+    if (last_result(pg, &result, err))
+        return err->code;
     ExecStatusType status = PQresultStatus(result);
     if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK) {
         *out = result;
@@ -112,6 +157,19 @@ enum err_code pg_exec(struct pg *pg, const char *sql, struct err *err)
     if (pg_exec_rows(pg, sql, 0, NULL, &result, err) == 0)
         PQclear(result);
     return err->code;
+}
+
+static enum err_code read_number(struct pg *pg, const char *sql, int count, const char *const *values, bool *found,
+                                 int64_t out[2], struct err *err)
+{
+    PGresult *result = NULL;
+    if (pg_exec_rows(pg, sql, count, values, &result, err))
+        return err->code;
+    *found = PQntuples(result) > 0;
+    for (int i = 0; *found && i < PQnfields(result) && i < 2; i++)
+        out[i] = strtoll(PQgetvalue(result, 0, i), NULL, 10);
+    PQclear(result);
+    return ERR_NONE;
 }
 
 /* ---- connecting ---- */
@@ -150,16 +208,65 @@ void pg_release(struct pg *pg)
     *pg = (struct pg){0};
 }
 
-/* What the URL leaves open gets our defaults; the URL counts where both speak. */
-static PGconn *open_connection(const char *url)
+/* The list with its first `by` members at its end. Freed by the caller. */
+static char *turned(const char *list, unsigned by)
 {
-    char seconds[12];
+    size_t members = 1, n = strlen(list);
+    for (const char *p = list; *p; p++)
+        members += *p == ',';
+    const char *from = list;
+    for (unsigned i = 0; i < by % members; i++)
+        from = strchr(from, ',') + 1;
+    char *out = mem_alloc(n + 2);
+    snprintf(out, n + 2, "%s%s%.*s", from, from > list ? "," : "", (int)(from > list ? from - list - 1 : 0), list);
+    return out;
+}
+
+unsigned pg_hosts(const struct pg *pg)
+{
+    unsigned most = 1;
+    PQconninfoOption *info = PQconninfoParse(pg->url, NULL);
+    for (PQconninfoOption *option = info; option && option->keyword; option++) {
+        if (!option->val || (strcmp(option->keyword, "host") != 0 && strcmp(option->keyword, "hostaddr") != 0))
+            continue;
+        unsigned hosts = 1;
+        for (const char *p = option->val; *p; p++)
+            hosts += *p == ',';
+        most = hosts > most ? hosts : most;
+    }
+    PQconninfoFree(info);
+    return most;
+}
+
+#define PG_DEFAULTS 8 /* of the connection, the URL among them */
+static const char *const host_lists[] = {"host", "hostaddr", "port"};
+#define PG_HOST_LISTS (sizeof host_lists / sizeof *host_lists)
+
+/* What the URL leaves open gets our defaults; the URL counts where both speak, but for the order of its hosts. */
+static PGconn *open_connection(const struct pg *pg)
+{
+    char seconds[12], *lists[PG_HOST_LISTS] = {NULL};
     snprintf(seconds, sizeof seconds, "%d", PG_CONNECT_S);
-    const char *const names[] = {"connect_timeout",      "keepalives_idle",  "keepalives_interval",
-                                 "keepalives_count",     "tcp_user_timeout", "fallback_application_name",
-                                 "target_session_attrs", "dbname",           NULL};
-    const char *const values[] = {seconds, "5", "2", "3", "10000", "onced", "read-write", url, NULL};
-    return PQconnectdbParams(names, values, 1);
+    const char *names[PG_DEFAULTS + PG_HOST_LISTS + 1] = {
+        "connect_timeout",  "keepalives_idle",           "keepalives_interval",  "keepalives_count",
+        "tcp_user_timeout", "fallback_application_name", "target_session_attrs", "dbname"};
+    const char *values[PG_DEFAULTS + PG_HOST_LISTS + 1] = {seconds, "5",     "2",          "3",
+                                                           "10000", "onced", "read-write", pg->url};
+    size_t count = PG_DEFAULTS, listed = 0;
+    PQconninfoOption *info = pg->first_host ? PQconninfoParse(pg->url, NULL) : NULL;
+    for (PQconninfoOption *option = info; option && option->keyword; option++) {
+        for (size_t i = 0; option->val && i < PG_HOST_LISTS; i++) {
+            if (strcmp(option->keyword, host_lists[i]) != 0 || !strchr(option->val, ','))
+                continue;
+            names[count] = host_lists[i];
+            values[count++] = lists[listed++] = turned(option->val, pg->first_host);
+        }
+    }
+    PGconn *conn = PQconnectdbParams(names, values, 1);
+    PQconninfoFree(info);
+    while (listed > 0)
+        free(lists[--listed]);
+    return conn;
 }
 
 static void name_it(struct pg *pg)
@@ -175,8 +282,15 @@ static enum err_code refused(struct pg *pg, struct err *err)
 {
     char words[256];
     const char *all = PQerrorMessage(pg->conn);
-    first_line(all, words);
+    all_hosts(all, words);
     pg->fault = PG_AWAY;
+    if (strstr(all, "too many clients") || strstr(all, "too many connections") ||
+        strstr(all, "remaining connection slots"))
+        return err_set(err, ERR_UNAVAILABLE,
+                       "PostgreSQL has no connection left (%s): raise its max_connections, or the role's limit", words);
+    if (strstr(all, "starting up") || strstr(all, "not yet accepting") || strstr(all, "shutting down") ||
+        strstr(all, "in recovery mode"))
+        return err_set(err, ERR_UNAVAILABLE, "PostgreSQL is starting or stopping (%s): try again", words);
     if (strstr(all, "password") || strstr(all, "authentication") || strstr(all, "pg_hba.conf"))
         return err_set(err, ERR_DENIED,
                        "PostgreSQL does not let us in (%s): set user and password in the URL or a .pgpass file", words);
@@ -188,6 +302,22 @@ static enum err_code refused(struct pg *pg, struct err *err)
                        words);
     return err_set(err, ERR_UNAVAILABLE, "PostgreSQL can not be reached (%s): is it running, are host and port right?",
                    words);
+}
+
+/* A commit that the server answers is on disk, and with the synchronous standby if there is one: whatever role,
+ * database or URL say. What asks for more is left alone. */
+static enum err_code insist_on_durability(struct pg *pg, struct err *err)
+{
+    PGresult *result = NULL;
+    struct err own = {0};
+    if (pg_exec_rows(pg,
+                     "SELECT set_config('synchronous_commit', 'on', false) WHERE "
+                     "current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')",
+                     0, NULL, &result, &own) == 0)
+        PQclear(result);
+    else if (PQstatus(pg->conn) != CONNECTION_OK) /* an engine that has no such setting has nothing to relax */
+        *err = own;
+    return err->code;
 }
 
 /* Our defaults of what the URL's options do not set. A server that does not know one (a compatible engine) goes
@@ -228,7 +358,7 @@ static enum err_code settle_session(struct pg *pg, struct err *err)
             *err = own;
     }
     PQconninfoFree(info);
-    if (err->code == 0)
+    if (err->code == 0 && insist_on_durability(pg, err) == 0)
         pg->fault = PG_FINE;
     return err->code;
 }
@@ -244,25 +374,47 @@ static enum err_code check_encoding(struct pg *pg, struct err *err)
     return ERR_NONE;
 }
 
-static void no_notice(void *user, const PGresult *result)
+/* A pooler gives the session another server process when it likes: prepared statements, settings and the shared lock
+ * would be somebody else's. It shows by the process id, which it makes up. */
+static enum err_code check_server(struct pg *pg, struct err *err)
 {
-    (void)user;
-    (void)result;
+    int64_t process[2] = {0};
+    bool found;
+    int version = PQserverVersion(pg->conn);
+    if (version < PG_SERVER_LEAST)
+        return err_set(err, ERR_INVALID, "%s is run by PostgreSQL %d, onced needs %d or newer: upgrade the server",
+                       pg->name, version / 10000, PG_SERVER_LEAST / 10000);
+    if (check_encoding(pg, err) || read_number(pg, "SELECT pg_backend_pid()", 0, NULL, &found, process, err))
+        return err->code;
+    if (process[0] != PQbackendPID(pg->conn))
+        return err_set(
+            err, ERR_INVALID,
+            "%s is behind a connection pooler (pgbouncer or the like): onced needs one session of the server "
+            "itself, so give it the server's own host and port",
+            pg->name);
+    return ERR_NONE;
+}
+
+static void on_notice(void *user, const PGresult *result)
+{
+    struct pg *pg = user;
+    const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+    pg->warned |= severity && strcmp(severity, "WARNING") == 0;
 }
 
 enum err_code pg_connect_bare(struct pg *pg, struct err *err)
 {
     pg_disconnect(pg);
     pg->fault = PG_FINE;
-    pg->conn = open_connection(pg->url);
+    pg->conn = open_connection(pg);
     if (!pg->conn)
         mem_exhausted("libpq");
     if (PQstatus(pg->conn) != CONNECTION_OK) {
         refused(pg, err);
     } else {
-        PQsetNoticeReceiver(pg->conn, no_notice, NULL);
+        PQsetNoticeReceiver(pg->conn, on_notice, pg);
         name_it(pg);
-        if (check_encoding(pg, err) == 0)
+        if (check_server(pg, err) == 0)
             settle_session(pg, err);
     }
     if (err->code)
@@ -272,19 +424,6 @@ enum err_code pg_connect_bare(struct pg *pg, struct err *err)
 
 /* ---- epochs and clocks ---- */
 
-static enum err_code read_number(struct pg *pg, const char *sql, int count, const char *const *values, bool *found,
-                                 int64_t out[2], struct err *err)
-{
-    PGresult *result = NULL;
-    if (pg_exec_rows(pg, sql, count, values, &result, err))
-        return err->code;
-    *found = PQntuples(result) > 0;
-    for (int i = 0; *found && i < PQnfields(result) && i < 2; i++)
-        out[i] = strtoll(PQgetvalue(result, 0, i), NULL, 10);
-    PQclear(result);
-    return ERR_NONE;
-}
-
 /* Raises the epoch of our row, which waits for the end of whatever the connection before has left running, and shuts
  * that one out if it has not begun to write. Only then the row says whether its last batch was committed. */
 static enum err_code take_epoch(struct pg *pg, bool *committed, struct err *err)
@@ -292,18 +431,46 @@ static enum err_code take_epoch(struct pg *pg, bool *committed, struct err *err)
     const char *const values[] = {pg->gateway};
     int64_t row[2] = {0};
     bool found;
-    *committed = false;
+    *committed = pg->warned = false;
     if (read_number(pg,
                     "INSERT INTO gateways AS g (id, epoch, batch, seen_ms) VALUES ($1, 1, 0, "
                     "(extract(epoch FROM clock_timestamp()) * 1000)::bigint) ON CONFLICT (id) DO UPDATE SET "
                     "epoch = g.epoch + 1, seen_ms = excluded.seen_ms RETURNING epoch, batch",
                     1, values, &found, row, err))
         return err->code;
+    if (pg->warned) {
+        pg->fault = PG_AWAY;
+        return err_set(err, ERR_UNAVAILABLE, "%s: the standby's word for a commit was not waited for", pg->name);
+    }
     if (pg->epoch == 0) /* a row that is there under our random id: its numbers go on, so that none means two things */
         pg->batch = row[1];
     else
         *committed = row[1] == pg->batch;
     pg->epoch = row[0];
+    return ERR_NONE;
+}
+
+/* A promoted standby begins a new timeline. A server on an older one than was seen is a former primary that came back:
+ * what it has is not the ledger any more. Engines that know no timelines are not asked again. */
+static enum err_code check_timeline(struct pg *pg, struct err *err)
+{
+    int64_t timeline[2] = {0};
+    bool found;
+    struct err own = {0};
+    if (read_number(pg, "SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint", 0, NULL,
+                    &found, timeline, &own)) {
+        if (PQstatus(pg->conn) != CONNECTION_OK)
+            return err_set(err, own.code, "%s", own.text);
+        pg->fault = PG_FINE;
+        return ERR_NONE;
+    }
+    if (timeline[0] < pg->timeline)
+        return err_set(
+            err, ERR_UNAVAILABLE,
+            "%s is a former primary that came back (timeline %lld, the ledger has gone on on %lld): make it a "
+            "standby, or take it out of the URL",
+            pg->name, (long long)timeline[0], (long long)pg->timeline);
+    pg->timeline = timeline[0];
     return ERR_NONE;
 }
 
@@ -334,10 +501,13 @@ enum err_code pg_connect(struct pg *pg, bool *committed, struct err *err)
 {
     if (pg_connect_bare(pg, err))
         return err->code;
-    if (pg_check_version(pg, err) == 0 && pg_share(pg, err) == 0 && take_epoch(pg, committed, err) == 0 && compare_clocks(pg, err) == 0 &&
+    if (pg_check_version(pg, err) == 0 && pg_share(pg, err) == 0 && check_timeline(pg, err) == 0 &&
+        take_epoch(pg, committed, err) == 0 && compare_clocks(pg, err) == 0 &&
         (PQsetnonblocking(pg->conn, 1) != 0 || !PQenterPipelineMode(pg->conn)))
         pg_failed(pg, NULL, err);
-    if (err->code)
+    if (err->code) { /* it lets us in and does not work: next time the host behind it comes first */
+        pg->first_host++;
         pg_disconnect(pg);
+    }
     return err->code;
 }

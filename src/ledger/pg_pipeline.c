@@ -86,22 +86,23 @@ static int64_t monotonic_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Sends what is to be sent and reads what comes, until something can be taken (reading) or all is sent. A server that
- * says nothing for PG_SILENCE_MS is lost: its answers come within the time-outs of the session. */
-static enum err_code exchange(struct pg *pg, bool reading, struct err *err)
+enum err_code pg_exchange(struct pg *pg, bool reading, struct err *err)
 {
-    int64_t deadline_ms = monotonic_ms() + PG_SILENCE_MS;
+    int64_t began_ms = monotonic_ms();
+    int64_t silence_ms = PQpipelineStatus(pg->conn) == PQ_PIPELINE_OFF ? PG_SETUP_MS : PG_SILENCE_MS;
     for (;;) {
         int unsent = PQflush(pg->conn);
         if (unsent < 0)
             return pg_failed(pg, NULL, err);
         if (reading ? !PQisBusy(pg->conn) : unsent == 0)
             return ERR_NONE;
-        int64_t left_ms = deadline_ms - monotonic_ms();
+        int64_t waited_ms = monotonic_ms() - began_ms;
+        bool enough = (waited_ms >= silence_ms && !pg->patient) ||
+                      (waited_ms >= PG_SLICE_MS && pg->waits && pg->waits(pg->waits_owner, waited_ms));
         struct pollfd fd = {.fd = PQsocket(pg->conn), .events = (short)(POLLIN | (unsent ? POLLOUT : 0))};
-        if (fd.fd < 0 || left_ms <= 0)
+        if (fd.fd < 0 || enough)
             return pg_failed(pg, NULL, err);
-        if (poll(&fd, 1, (int)left_ms) < 0 && errno != EINTR)
+        if (poll(&fd, 1, PG_SLICE_MS) < 0 && errno != EINTR)
             return pg_failed(pg, NULL, err);
         if (fd.revents & (POLLIN | POLLERR | POLLHUP) && !PQconsumeInput(pg->conn))
             return pg_failed(pg, NULL, err);
@@ -196,7 +197,7 @@ enum err_code pg_ask(struct pg_query *query, struct err *err)
 static enum err_code next_result(struct pg *pg, PGresult **out, struct err *err)
 {
     for (int nulls = 0; nulls < 3; nulls++) {
-        if (exchange(pg, true, err))
+        if (pg_exchange(pg, true, err))
             return err->code;
         *out = PQgetResult(pg->conn);
         if (*out)
@@ -222,7 +223,12 @@ static enum err_code check_written(struct pg *pg, const PGresult *result, struct
 
 static enum err_code check_commit(struct pg *pg, const PGresult *result, struct err *err)
 {
-    if (strcmp(PQcmdStatus((PGresult *)result), "COMMIT") == 0)
+    bool done = strcmp(PQcmdStatus((PGresult *)result), "COMMIT") == 0;
+    if (done && pg->warned) { /* "… might not have been replicated": somebody cancelled the wait for the standby */
+        pg->fault = PG_AWAY;
+        return err_set(err, ERR_UNAVAILABLE, "%s: the standby's word for a commit was not waited for", pg->name);
+    }
+    if (done)
         return ERR_NONE;
     pg->fault = PG_COMMAND;
     return err_set(err, ERR_INTERNAL, "%s rolled a transaction back that was to be committed", pg->name);
@@ -399,6 +405,7 @@ static void drain(struct pg *pg, struct err *err)
 enum err_code pg_commit(struct pg *pg, struct err *err)
 {
     bool under_way = write_counters(pg, err) == 0;
+    pg->warned = false;
     /* As soon as the COMMIT is handed to libpq the server may have got it. */
     if (under_way && send_plain(pg, PG_COMMIT, SENT_COMMIT, err) == 0 && sync_up(pg, err) == 0)
         drain(pg, err);

@@ -63,8 +63,9 @@ static enum err_code run_step(struct pg *pg, int version, struct err *err)
     snprintf(note, sizeof note,
              "INSERT INTO migrations VALUES (%d, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, '%s')",
              version + 1, ONCED_VERSION);
-    if (pg_exec(pg, sql, err) == 0)
-        pg_exec(pg, note, err);
+    /* Gateways that run find their epoch raised: they connect anew, and an older program refuses what it finds. */
+    if (pg_exec(pg, sql, err) == 0 && pg_exec(pg, note, err) == 0)
+        pg_exec(pg, "UPDATE gateways SET epoch = epoch + 1", err);
     free(sql);
     return err->code;
 }
@@ -144,9 +145,11 @@ static enum err_code forget_gateways(struct pg *pg, struct err *err)
 enum err_code pg_migrate(struct pg *pg, unsigned char secret[LEDGER_SECRET_BYTES], struct err *err)
 {
     int version;
+    bool patient = pg->patient;
     if (read_version(pg, &version, err))
         goto out;
     if (version < PG_SCHEMA_VERSION) {
+        pg->patient = true;
         if (pg_exec(pg, "BEGIN", err) || migrate_locked(pg, err) || pg_exec(pg, "COMMIT", err))
             goto out;
     } else if (forget_gateways(pg, err)) {
@@ -154,6 +157,7 @@ enum err_code pg_migrate(struct pg *pg, unsigned char secret[LEDGER_SECRET_BYTES
     }
     pg_secret(pg, secret, err);
 out:
+    pg->patient = patient;
     arena_reset(&pg->scratch);
     return err->code;
 }

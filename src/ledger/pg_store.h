@@ -23,6 +23,12 @@
 #define PG_CONNECT_S    3
 /* How long the server may say nothing at all before it is taken for lost. */
 #define PG_SILENCE_MS 20000
+/* … and outside of pipelines, before the connection does any work: more than PG_LOCK_MS. A former primary that waits
+ * for the word of a standby it has lost would wait for ever. */
+#define PG_SETUP_MS 8000
+/* How often pg.waits is asked while the server is waited for. */
+#define PG_SLICE_MS 200
+#define PG_SERVER_LEAST 150000 /* as PQserverVersion has it */
 /* Clocks that agree so far are taken as the same; they are compared that often. */
 #define PG_CLOCK_SLACK_MS 100
 #define PG_CLOCK_EVERY_MS 1000
@@ -177,6 +183,13 @@ struct pg {
      * connection has raised the epoch since: of a lost connection nothing can be committed later on. */
     char gateway[ULID_CHARS + 1];
     int64_t epoch, batch;
+    unsigned first_host; /* of the URL's: which of them is tried first */
+    int64_t timeline;    /* the server's, of its replication: it only grows; 0 = not known */
+    bool patient;        /* the server may be silent for as long as it likes (migrations) */
+    bool warned;         /* the server has sent a warning since this was cleared */
+    /* Asked every PG_SLICE_MS while the server says nothing; true: give the connection up. NULL = go on. */
+    bool (*waits)(void *owner, int64_t waited_ms);
+    void *waits_owner;
 
     char *texts[PG_STATEMENT_COUNT];
     bool prepared[PG_STATEMENT_COUNT];
@@ -207,6 +220,11 @@ void pg_release(struct pg *pg);
 /* The database's clock showed there_ms at some moment between before_ms and after_ms of ours. */
 void pg_compare_clocks(struct pg *pg, int64_t before_ms, int64_t after_ms, int64_t there_ms);
 
+/* How many hosts the URL names. */
+unsigned pg_hosts(const struct pg *pg);
+/* Sends what is to be sent and reads what comes, until something can be taken (reading) or all is sent. A server that
+ * says nothing for PG_SILENCE_MS (PG_SETUP_MS) is lost: its answers come within the time-outs of the session. */
+enum err_code pg_exchange(struct pg *pg, bool reading, struct err *err);
 /* One text without parameters or answer, outside of pipelines: sessions, migrations. */
 enum err_code pg_exec(struct pg *pg, const char *sql, struct err *err);
 /* The same with an answer; the caller clears *out. */

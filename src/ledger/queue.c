@@ -118,6 +118,14 @@ static struct timespec moment_in(int timeout_ms)
     return until;
 }
 
+bool queue_closing(struct queue *queue)
+{
+    pthread_mutex_lock(&queue->mutex);
+    bool closing = queue->closing;
+    pthread_mutex_unlock(&queue->mutex);
+    return closing;
+}
+
 bool queue_pause(struct queue *queue, int timeout_ms)
 {
     struct timespec until = moment_in(timeout_ms);

@@ -55,6 +55,8 @@ void queue_wait(struct queue *queue, int timeout_ms);
 
 /* Ends all that waits now with err, ahead of the batch at hand: while a ledger is away nobody waits for it. */
 void queue_refuse(struct queue *queue, const struct err *err);
+/* The ledger is to be closed. */
+bool queue_closing(struct queue *queue);
 /* Waits up to timeout_ms, less when the ledger is to be closed or something is submitted; true: it is to be closed. */
 bool queue_pause(struct queue *queue, int timeout_ms);
 
