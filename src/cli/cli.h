@@ -9,10 +9,11 @@ enum cli_exit {
     CLI_FAILED = 1,      /* failed or refused: proven not to have happened, or not done at all */
     CLI_USAGE = 2,       /* the command line is wrong, or a file it names cannot be read */
     CLI_OPEN = 3,        /* not decided yet: still running, or the outcome is unknown. Do not repeat; ask again */
-    CLI_UNREACHABLE = 4, /* no daemon answers, or it cannot work now: nothing is known to have been done */
+    CLI_UNREACHABLE = 4, /* no daemon or no ledger answers, or cannot work now: nothing is known to have been done */
     CLI_NOT_FOUND = 5,   /* no such operation, tool, incident or token */
     CLI_DENIED = 6,      /* token missing, wrong or not entitled; the ledger does not let us in */
     CLI_LEDGER_BAD = 7,  /* the ledger can not be used: newer schema, damage, wrong encoding, no such database, … */
+    CLI_NO_ADDRESS = 8,  /* serve: cannot listen */
     CLI_IN_USE = 9,      /* ledger: a daemon has it */
     CLI_UNSOUND = 10     /* ledger: rows do not fit together, or a copy differs */
 };

@@ -7,6 +7,7 @@
 #include "base/pg_url.h"
 #include "base/ulid.h"
 #include "base/units.h"
+#include "daemon/daemon.h"
 #include "door/auth.h"
 #include "ledger/ledger.h"
 #include "ledger/open.h"
@@ -330,7 +331,7 @@ static int token_run(const struct token_wish *wish, enum verb verb, const char *
     }
     if (ledger_open(&opening, env_system(), &ledger, &err)) {
         view_error(&err);
-        return CLI_FAILED;
+        return (int)daemon_ledger_exit(err.code);
     }
     switch (verb) {
     case VERB_CREATE: code = token_create(wish, ledger, arena); break;

@@ -17,7 +17,8 @@
 
 #define DRAIN_MS       100 /* the last answers get this long to reach their sockets */
 #define FILE_BYTES_MAX (1024 * 1024)
-#define SETTLE_STEP_MS 10 /* between looks whether all MCP servers have told their tools */
+#define SETTLE_STEP_MS 10  /* between looks whether all MCP servers have told their tools */
+#define LEDGER_STEP_MS 500 /* between tries to open a ledger that is waited for */
 
 /* ---- time ---- */
 
@@ -215,6 +216,7 @@ static void close_handles(struct daemon *daemon)
     close_handle((uv_handle_t *)&daemon->tick);
     close_handle((uv_handle_t *)&daemon->drain);
     close_handle((uv_handle_t *)&daemon->settle);
+    close_handle((uv_handle_t *)&daemon->again);
     close_handle((uv_handle_t *)&daemon->terminate);
     close_handle((uv_handle_t *)&daemon->interrupt);
     close_handle((uv_handle_t *)&daemon->reload);
@@ -337,6 +339,11 @@ static void begin_stop(struct daemon *daemon)
     int64_t timeout_ms = daemon->config->server.stop_timeout_ms;
     daemon->stopping = true;
     uv_timer_stop(&daemon->settle);
+    uv_timer_stop(&daemon->again);
+    if (!daemon->engine) { /* still waits for its ledger */
+        close_all(daemon);
+        return;
+    }
     local_clients_stop(&daemon->clients);
     if (daemon->door)
         http_door_stop_accepting(daemon->door);
@@ -364,7 +371,7 @@ static void on_reload_signal(uv_signal_t *signal, int number)
 {
     struct daemon *daemon = signal->data;
     (void)number;
-    if (!daemon->stopping)
+    if (!daemon->stopping && daemon->engine)
         daemon_registry_reload(daemon);
 }
 
@@ -390,22 +397,36 @@ static bool start_loop(struct daemon *daemon)
     uv_timer_init(&daemon->loop, &daemon->tick);
     uv_timer_init(&daemon->loop, &daemon->drain);
     uv_timer_init(&daemon->loop, &daemon->settle);
+    uv_timer_init(&daemon->loop, &daemon->again);
     daemon->ledger_news.data = daemon->tick.data = daemon->drain.data = daemon->settle.data = daemon;
+    daemon->again.data = daemon;
     daemon->terminate.data = daemon->interrupt.data = daemon->reload.data = daemon;
     return true;
 }
 
-static int say_why(const struct daemon *daemon, const struct err *err)
+enum daemon_exit daemon_ledger_exit(enum err_code code)
 {
-    if (daemon->options->mcp && !daemon->ledger && err->code == ERR_UNAVAILABLE && !pg_url_is(ledger_where(daemon)))
-        return DAEMON_LEDGER_BUSY;
-    fprintf(stderr, "onced: %s\n", err->text);
-    return 1;
+    switch (code) {
+    case ERR_NONE: return DAEMON_STOPPED;
+    case ERR_UNAVAILABLE: return DAEMON_LEDGER_AWAY;
+    case ERR_DENIED: return DAEMON_DENIED;
+    case ERR_INVALID:
+    case ERR_CORRUPT:
+    case ERR_IO:
+    case ERR_NOT_FOUND:
+    case ERR_STALE:
+    case ERR_CONFLICT:
+    case ERR_LIMIT: return DAEMON_LEDGER;
+    case ERR_INTERNAL: break;
+    }
+    return DAEMON_FAILED;
 }
 
-static void fail(struct daemon *daemon, const struct err *err)
+static void fail(struct daemon *daemon, enum daemon_exit code, const struct err *err)
 {
-    daemon->exit_code = say_why(daemon, err);
+    daemon->exit_code = code;
+    if (code != DAEMON_LEDGER_BUSY)
+        fprintf(stderr, "onced: %s\n", err->text);
     close_all(daemon);
 }
 
@@ -435,8 +456,10 @@ static void open_doors(struct daemon *daemon)
 {
     struct err err = {0};
     open_mcp_door(daemon);
-    if (open_http(daemon, &err) || open_to_local_clients(daemon, &err))
-        fail(daemon, &err);
+    if (open_http(daemon, &err))
+        fail(daemon, DAEMON_NO_ADDRESS, &err);
+    else if (open_to_local_clients(daemon, &err))
+        fail(daemon, DAEMON_FAILED, &err);
 }
 
 /* Clients shall not see half a list of tools; recovery and what is due goes on meanwhile. */
@@ -493,9 +516,7 @@ static enum err_code open_adapters(struct daemon *daemon, struct err *err)
 
 static enum err_code start(struct daemon *daemon, struct registry *registry, struct err *err)
 {
-    enum err_code code = open_ledger(daemon, err);
-    if (!code)
-        code = open_adapters(daemon, err);
+    enum err_code code = open_adapters(daemon, err);
     if (code)
         return code;
     struct engine_options options = {
@@ -520,26 +541,74 @@ static enum err_code start(struct daemon *daemon, struct registry *registry, str
     return ERR_NONE;
 }
 
+static enum daemon_exit why_no_ledger(const struct daemon *daemon, const struct err *err)
+{
+    bool file = !pg_url_is(ledger_where(daemon));
+    return daemon->options->mcp && file && err->code == ERR_UNAVAILABLE ? DAEMON_LEDGER_BUSY
+                                                                        : daemon_ledger_exit(err->code);
+}
+
+/* With the ledger, or not at all; a database that is away may be waited for. */
+static void try_start(struct daemon *daemon);
+
+static void on_again(uv_timer_t *timer)
+{
+    try_start(timer->data);
+}
+
+static void try_start(struct daemon *daemon)
+{
+    struct err err = {0};
+    if (open_ledger(daemon, &err)) {
+        uv_update_time(&daemon->loop);
+        if (err.code == ERR_UNAVAILABLE && (int64_t)uv_now(&daemon->loop) < daemon->ledger_until_ms) {
+            log_message(LOG_WARN, "starting", "waiting for the ledger: %s", err.text);
+            uv_timer_start(&daemon->again, on_again, LEDGER_STEP_MS, 0);
+            return;
+        }
+        fail(daemon, why_no_ledger(daemon, &err), &err);
+    } else if (start(daemon, daemon->first, &err)) {
+        fail(daemon, DAEMON_FAILED, &err);
+    }
+    registry_unref(daemon->first);
+    daemon->first = NULL;
+}
+
+/* libpq's own words could repeat a password. */
+static bool ledger_option_is_good(const struct daemon *daemon)
+{
+    const char *url = daemon->options->ledger_override, *fault = NULL;
+    struct arena arena;
+    bool password;
+    if (!url || !pg_url_is(url))
+        return true;
+    arena_init(&arena);
+    pg_url_shown(url, &arena, &fault, &password);
+    if (fault)
+        fprintf(stderr, "onced: --ledger: the URL is not understood, expected postgresql://user@host:port/database\n");
+    arena_release(&arena);
+    return !fault;
+}
+
 int daemon_run(const struct daemon_options *options)
 {
     struct daemon daemon = {.options = options};
-    struct registry *registry = NULL;
-    struct err err = {0};
-    if (daemon_registry_load(&daemon, &registry)) {
+    if (!ledger_option_is_good(&daemon) || daemon_registry_load(&daemon, &daemon.first)) {
         daemon_registry_release(&daemon);
-        return 1;
+        return DAEMON_CONFIG;
     }
     log_set_level(daemon.config->server.log);
     if (!start_loop(&daemon)) {
         fprintf(stderr, "onced: the event loop can not be started: no memory or no file descriptors are left\n");
-        registry_unref(registry);
+        registry_unref(daemon.first);
         daemon_registry_release(&daemon);
-        return 1; /* the process ends: what the loop has is the system's to take back */
+        return DAEMON_FAILED; /* the process ends: what the loop has is the system's to take back */
     }
-    if (start(&daemon, registry, &err))
-        fail(&daemon, &err);
-    registry_unref(registry);
+    if (pg_url_is(ledger_where(&daemon)))
+        daemon.ledger_until_ms = (int64_t)uv_now(&daemon.loop) + options->ledger_wait_ms;
+    try_start(&daemon);
     uv_run(&daemon.loop, UV_RUN_DEFAULT);
+    registry_unref(daemon.first);
     ledger_close(daemon.ledger);
     engine_free(daemon.engine);
     uv_loop_close(&daemon.loop);

@@ -22,7 +22,7 @@ struct daemon {
     struct config *config; /* of the start: what a reload cannot change */
     uv_loop_t loop;
     uv_async_t ledger_news;
-    uv_timer_t tick, drain, settle;
+    uv_timer_t tick, drain, settle, again;
     uv_signal_t terminate, interrupt, reload;
     struct ledger *ledger;
     struct adapter *http, *command, *mail, *sql;
@@ -35,7 +35,9 @@ struct daemon {
     struct http_door *door;
     struct local_clients clients;
     int64_t settle_until_ms; /* of the loop's clock: the doors open then at the latest */
-    int exit_code;
+    struct registry *first;  /* a reference, until the start has succeeded or failed */
+    int64_t ledger_until_ms; /* of the loop's clock: the ledger is waited for until then */
+    enum daemon_exit exit_code;
     bool stopping, closing;
     bool told; /* by a signal to stop */
     /* the registry file as it was read last: lists of MCP servers are merged into this text, not into what somebody is

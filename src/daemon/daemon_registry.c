@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/pg_url.h"
 #include "daemon/tool_lists.h"
 
 #include <stdio.h>
@@ -49,7 +50,9 @@ static void tell(struct daemon *daemon, const struct config_report *report, enum
 
 static void read_lists(struct daemon *daemon, const struct config *config)
 {
-    const char *ledger = daemon->options->ledger_override ? daemon->options->ledger_override : config->ledger.path;
+    const char *ledger = daemon->options->ledger_override ? daemon->options->ledger_override : config->ledger.where;
+    if (pg_url_is(ledger)) /* it has no folder, and can hold a password: beside the registry file then */
+        ledger = daemon->options->config_path;
     daemon->lists_path = arena_printf(&daemon->paths, "%s%s", ledger, TOOL_LISTS_SUFFIX);
     daemon->lists = tool_lists_read(&daemon->lists_arena, daemon->lists_path);
 }

@@ -10,7 +10,8 @@
 #include "base/err.h"
 #include "base/json.h"
 
-#define TOOL_LISTS_SUFFIX ".tools" /* of the file, behind the ledger's path */
+#define TOOL_LISTS_SUFFIX                                                                                              \
+    ".tools" /* of the file, behind the ledger's path, or the registry file's when the ledger is a database */
 
 /* Lists for the MCP servers among providers (of the registry file): as now listed (mcp_hub_catalog), else as kept.
  * listed and kept may be NULL; the result borrows from both. */
