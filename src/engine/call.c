@@ -297,9 +297,12 @@ static void admitted(struct ledger_request *request)
             tell(waiter, flight, REPLY_IMPOSSIBLE, &request->err);
         else
             tell_unavailable(waiter, flight, &request->err);
+        if (request->code == ERR_UNAVAILABLE || request->code == ERR_IO || request->code == ERR_CORRUPT)
+            engine_ledger_fails(engine, &request->err);
         flight_free(flight);
         return;
     }
+    engine_ledger_works(engine);
     MARK(admission_committed);
     enum verdict verdict = request->admit.result.verdict;
     count_verdict(&engine->stats, verdict);

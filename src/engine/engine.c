@@ -141,6 +141,22 @@ void engine_request_ended(struct engine *engine)
         engine_check_stopped(engine);
 }
 
+void engine_ledger_fails(struct engine *engine, const struct err *err)
+{
+    log_message(engine->ledger_failing_ms ? LOG_DEBUG : LOG_ERROR, "ledger", "%s", err->text);
+    if (!engine->ledger_failing_ms)
+        engine->ledger_failing_ms = engine_now(engine);
+}
+
+void engine_ledger_works(struct engine *engine)
+{
+    if (!engine->ledger_failing_ms)
+        return;
+    log_message(LOG_INFO, "ledger", "the ledger works again after %lld ms",
+                (long long)(engine_now(engine) - engine->ledger_failing_ms));
+    engine->ledger_failing_ms = 0;
+}
+
 /* ---- time ---- */
 
 static int64_t earlier(int64_t a, int64_t b) /* 0 = never */
@@ -226,9 +242,10 @@ static void claimed(struct ledger_request *request)
     engine_request_ended(engine);
     engine->claiming = false;
     if (request->code) {
-        log_message(LOG_ERROR, "ledger", "looking for due operations: %s", request->err.text);
+        engine_ledger_fails(engine, &request->err);
         engine_plan(engine, engine_now(engine) + COMMIT_RETRY_MAX_MS);
     } else {
+        engine_ledger_works(engine);
         MARK_IF(claim_out->count > 0, claim_done);
         for (size_t i = 0; i < claim_out->count && !engine->stopping; i++)
             take_up(engine, claim_out->ops[i], claim_out->former_owners[i]);
@@ -324,6 +341,30 @@ static void let_go_of_queues(struct engine *engine)
     }
 }
 
+#define TOLD_OPEN_MAX 100
+
+/* What is still open is found out by the next owner; who reads the log knows what is known already. */
+static void log_open(struct engine *engine)
+{
+    size_t at = 0, told = 0;
+    struct flight *flight;
+    if (engine->flights.count == 0)
+        return;
+    log_message(LOG_WARN, "stopping", "the time is over: %zu operations are open, what came of them is found out later",
+                engine->flights.count);
+    while ((flight = map_next(&engine->flights, &at)) && told++ < TOLD_OPEN_MAX) {
+        if (!log_begin(LOG_WARN, "open"))
+            return;
+        log_text("operation", flight->op.id);
+        log_text("tool", flight->op.tool);
+        log_text("recorded", state_name(flight->durable.state));
+        log_text("attempt", flight->attempt.id[0] ? flight->attempt.id : NULL);
+        log_text("outcome", flight->has_finding ? outcome_name(flight->finding.outcome) : NULL);
+        log_text("external_id", flight->has_finding ? flight->finding.external_id : NULL);
+        log_end();
+    }
+}
+
 void engine_check_stopped(struct engine *engine)
 {
     if (!engine->stopping || !engine->stopped)
@@ -336,6 +377,8 @@ void engine_check_stopped(struct engine *engine)
     void (*stopped)(void *) = engine->stopped;
     engine->stopped = NULL;
     engine->cut = !quiet;
+    if (engine->cut)
+        log_open(engine);
     waiters_answer_all(engine);
     stopped(engine->stopped_user);
 }

@@ -421,7 +421,7 @@ static void stall(struct flight *flight)
     flight->stall_ms = flight->stall_ms ? flight->stall_ms * 2 : COMMIT_RETRY_MS;
     if (flight->stall_ms > COMMIT_RETRY_MAX_MS)
         flight->stall_ms = COMMIT_RETRY_MAX_MS;
-    log_message(LOG_ERROR, "ledger", "%s: %s", flight->op.id, flight->request.err.text);
+    engine_ledger_fails(engine, &flight->request.err);
     flight->phase = PHASE_STALLED;
     flight->timer.at_ms = engine_now(engine) + flight->stall_ms;
     heap_add(&engine->stalls, &flight->timer);
@@ -437,6 +437,7 @@ static void commit_done(struct ledger_request *request)
     flight->phase = PHASE_NEW;
     if (!request->code) {
         flight->stall_ms = 0;
+        engine_ledger_works(engine);
         MARK(commit_done);
         after_commit(flight);
         return;

@@ -129,7 +129,8 @@ struct engine {
     char incarnation[ULID_CHARS + 4 + 1];
     size_t in_flight_max;
     bool sole_owner, started, recovered, stopping;
-    bool cut; /* stopped too late: nothing may be sent any more */
+    bool cut;                  /* stopped too late: nothing may be sent any more */
+    int64_t ledger_failing_ms; /* when the ledger began to refuse; 0 = it works */
     int64_t stop_deadline_ms;
     void (*stopped)(void *user);
     void *stopped_user;
@@ -164,6 +165,9 @@ void engine_plan(struct engine *engine, int64_t at_ms); /* something in the ledg
 void engine_reschedule(struct engine *engine);
 struct route *engine_route(struct engine *engine, const struct provider *provider);
 void engine_check_stopped(struct engine *engine);
+/* For the log: it has one line when the ledger stops working and one when it works again, not one per operation. */
+void engine_ledger_fails(struct engine *engine, const struct err *err);
+void engine_ledger_works(struct engine *engine);
 void reply_error(struct engine *engine, engine_reply_fn *reply, void *user, enum reply_kind kind,
                  const struct err *err);
 
