@@ -219,12 +219,28 @@ static struct mcp_stream *stream_new(struct mcp_http_client *client)
 static void stream_free(struct mcp_stream *stream)
 {
     curl_transfer_release(&stream->transfer);
+    curl_url_cleanup(stream->url);
     mcp_provider_unref(stream->provider);
     buf_release(&stream->request);
     buf_release(&stream->body);
     buf_release(&stream->last_id);
     arena_release(&stream->arena);
     free(stream);
+}
+
+/* Taken apart once: libcurl would do it for each request, and put the whole together again. One that it does not
+ * understand stays with it, which says why. */
+static void set_url(struct mcp_stream *stream, const char *text)
+{
+    curl_transfer_text(&stream->transfer, CURLOPT_URL, text);
+    CURLU *url = curl_url();
+    if (url && curl_url_set(url, CURLUPART_URL, text, CURLU_PATH_AS_IS) != CURLUE_OK) {
+        curl_url_cleanup(url);
+        url = NULL;
+    }
+    curl_easy_setopt(stream->transfer.easy, CURLOPT_CURLU, url);
+    curl_url_cleanup(stream->url);
+    stream->url = url;
 }
 
 static void set_provider(struct mcp_stream *stream, struct mcp_provider *provider)
@@ -234,7 +250,7 @@ static void set_provider(struct mcp_stream *stream, struct mcp_provider *provide
         return;
     mcp_provider_unref(stream->provider);
     stream->provider = mcp_provider_ref(provider);
-    curl_transfer_text(&stream->transfer, CURLOPT_URL, provider->url);
+    set_url(stream, provider->url);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)provider->connect_timeout_ms);
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, provider->tls_verify ? 1L : 0L);
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, provider->tls_verify ? 2L : 0L);

@@ -44,6 +44,7 @@ struct mcp_stream {
     struct curl_transfer transfer; /* first */
     struct mcp_http_client *client;
     struct mcp_provider *provider; /* a reference: what the options are set for */
+    CURLU *url;                    /* of provider, read; NULL: libcurl reads it */
     const struct mcp_stream_ops *ops;
     void *owner; /* NULL once stopped */
     bool inside; /* a callback of ops runs */

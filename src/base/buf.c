@@ -33,7 +33,7 @@ static bool reserve(struct buf *buf, size_t extra)
     }
     size_t need = buf->n + extra + 1;
     if (need > buf->cap) {
-        size_t cap = buf->cap ? buf->cap * 2 : 256;
+        size_t cap = buf->cap ? buf->cap * 2 : 512;
         if (cap < need)
             cap = need;
         if (buf->max && cap - 1 > buf->max)

@@ -24,16 +24,31 @@ static void add_escape(struct buf *buf, unsigned char c, char escape)
     buf_add(buf, text, escape == 'u' ? 6 : 2);
 }
 
+/* Whether none of eight bytes needs anything; sometimes it does not see that, never the other way round. */
+static bool all_plain(const char *p)
+{
+    const uint64_t ones = 0x0101010101010101, high = 0x80 * ones;
+    uint64_t bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    uint64_t quotes = bytes ^ ('"' * ones), slashes = bytes ^ ('\\' * ones);
+    return ((bytes | (bytes - ' ' * ones) | (quotes - ones) | (slashes - ones)) & high) == 0;
+}
+
+static const char *skip_plain(const char *p, const char *end)
+{
+    while (end - p >= 8 && all_plain(p))
+        p += 8;
+    while (p < end && escapes[(unsigned char)*p] == 0)
+        p++;
+    return p;
+}
+
 void json_write_string(struct buf *buf, struct str text)
 {
     const char *p = text.p, *run = p, *end = p + text.n;
     buf_add_char(buf, '"');
-    while (p < end) {
+    while ((p = skip_plain(p, end)) < end) {
         char escape = escapes[(unsigned char)*p];
-        if (escape == 0) {
-            p++;
-            continue;
-        }
         unsigned n = escape == 'h' ? json_utf8_length(p, end) : 0;
         if (n > 0) {
             p += n;

@@ -58,9 +58,10 @@ static bool text_of(struct reading *reading, const struct json *value, const cha
     return true;
 }
 
+/* Of what is not there nobody asks the place: hardly ever is anything there. */
 static const char *meta_place(struct reading *reading, const char *name)
 {
-    return arena_printf(reading->arena, "_meta[\"%s\"]", name);
+    return json_get(reading->meta, name) ? arena_printf(reading->arena, "_meta[\"%s\"]", name) : name;
 }
 
 /* One fact from several places: the first one counts, another value elsewhere is refused. */

@@ -553,6 +553,23 @@ static void test_writes_strings(void **state)
     assert_string_equal(f->buf.p, "\"a\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbdz\xef\xbf\xbd\"");
 }
 
+/* Strings are looked through eight bytes at a time: each byte in each place among plain ones, and two of them. */
+static void test_writes_each_byte_in_each_place(void **state)
+{
+    struct fixture *f = *state;
+    for (unsigned place = 0; place < 20; place++) {
+        for (unsigned c = 1; c < 0x80; c++) {
+            char text[21] = "~~~~~~~~~~~~~~~~~~~~";
+            text[place] = (char)c;
+            text[(place * 7 + c) % 20] = (char)c;
+            buf_reset(&f->buf);
+            json_write_string(&f->buf, (struct str){text, 20});
+            const struct json *value = parse_str(f, buf_str(&f->buf));
+            assert_true(str_is(value->text, text));
+        }
+    }
+}
+
 static void test_respects_the_maximum(void **state)
 {
     struct fixture *f = *state;
@@ -753,6 +770,7 @@ int main(void)
         TEST(test_copies_can_grow),
         TEST(test_writes_pretty),
         TEST(test_writes_strings),
+        TEST(test_writes_each_byte_in_each_place),
         TEST(test_respects_the_maximum),
         TEST(test_composes),
         TEST(test_composes_siblings),
