@@ -14,7 +14,7 @@ packages_of() {
         ;;
     test)
         echo libcmocka-dev ca-certificates python3:python3 python3-venv:venv nodejs:node npm:npm libsqlite3-dev \
-            exim4-daemon-light:mail-server dovecot-imapd:dovecot postgresql-15:postgres-server
+            exim4-daemon-light:mail-server dovecot-imapd:dovecot postgresql-15:postgres-server faketime:faketime
         ;;
     lint)
         echo clang:clang clang-format:clang-format clang-tidy:clang-tidy libclang-rt-14-dev:clang-rt llvm:llvm-symbolizer

@@ -1,5 +1,6 @@
 #include "base/env.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -30,6 +31,30 @@ struct env *env_system(void)
 {
     static struct env system = {system_now_ms, system_random};
     return &system;
+}
+
+static int64_t steady_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int64_t shared_now_ms(struct env *env)
+{
+    struct env_shared *shared = (struct env_shared *)env;
+    return steady_ms() + atomic_load_explicit(&shared->ahead_ms, memory_order_relaxed);
+}
+
+void env_shared_init(struct env_shared *shared)
+{
+    shared->env = (struct env){shared_now_ms, system_random};
+    atomic_init(&shared->ahead_ms, system_now_ms(NULL) - steady_ms());
+}
+
+void env_shared_adjust(struct env_shared *shared, int64_t by_ms)
+{
+    atomic_fetch_add_explicit(&shared->ahead_ms, by_ms, memory_order_relaxed);
 }
 
 uint64_t env_random64(struct env *env)

@@ -15,6 +15,16 @@ struct env {
 /* The operating system's clock and getrandom(2). Static, shared, stateless. */
 struct env *env_system(void);
 
+/* A clock that many machines agree about: this one's own steady clock (it stands still for nobody, and nobody sets it),
+ * which begins as the wall clock and is put right by whoever can ask the common one. Any thread may read and adjust it.
+ */
+struct env_shared {
+    struct env env;
+    _Atomic int64_t ahead_ms; /* of the steady clock */
+};
+void env_shared_init(struct env_shared *shared);
+void env_shared_adjust(struct env_shared *shared, int64_t by_ms);
+
 uint64_t env_random64(struct env *env);
 
 /* RFC 3339 in UTC with milliseconds: "2026-11-29T16:23:28.123Z". out has room for ENV_TIME_SIZE. */

@@ -21,6 +21,8 @@
     /* … all of the tool's statements were answered; … */ X(sql_executed)                                              \
     /* … COMMIT is all that is missing; … */ X(sql_recorded)                                                           \
     /* … its answer is here */ X(sql_committed)                                                                        \
+    /* several gateways: a stopping one lets go of what it holds; … */ X(before_hand_over)                             \
+    /* … another one's move is known, callers who wait here are not told */ X(news_answered)                           \
     /* notifications: about to be posted; … */ X(before_notify)                                                        \
     /* … taken by the receiver, and nobody here knows */ X(notified)
 

@@ -44,6 +44,7 @@ struct config_ledger {
     const char *where;      /* what ledger_open takes: references were expanded, a relative path resolved against the
                                registry file's folder */
     const char *shown;      /* the same for people, without a password */
+    int64_t lease_ms;
 };
 
 struct config_notify {

@@ -141,6 +141,10 @@ static const struct option ledger_options[] = {
      .text = "Instead of a file: a PostgreSQL database (15 or newer) that several gateways may share, "
              "`postgresql://user@host1,host2/database?sslmode=verify-full`: everything that libpq knows. "
              "`${env:NAME}` and `${file:PATH}` are expanded; a password only so. See operations.md."},
+    {"lease", OPTION_DURATION, .fallback = "15s", .min = SECOND, .max = HOUR, .at = AT(config_ledger, lease_ms),
+     .text = "How long what a gateway holds outlasts its provider's `timeout`: when it dies, other gateways take over "
+             "after both, and what only waited in its memory after twice the lease. A gateway that stops hands over at "
+             "once. Longer than a commit ever takes."},
 };
 const struct option_section config_ledger_section = SECTION(ledger_options, "ledger", "Where operations are recorded.");
 

@@ -17,8 +17,9 @@
 
 #define DRAIN_MS       100 /* the last answers get this long to reach their sockets */
 #define FILE_BYTES_MAX (1024 * 1024)
-#define SETTLE_STEP_MS 10  /* between looks whether all MCP servers have told their tools */
-#define LEDGER_STEP_MS 500 /* between tries to open a ledger that is waited for */
+#define LOOK_MS        1000 /* between looks at what other gateways have left or made due */
+#define SETTLE_STEP_MS 10   /* between looks whether all MCP servers have told their tools */
+#define LEDGER_STEP_MS 500  /* between tries to open a ledger that is waited for */
 
 /* ---- time ---- */
 
@@ -39,8 +40,7 @@ static void plan_tick(void *user)
         uv_timer_stop(&daemon->tick);
         return;
     }
-    struct env *env = env_system();
-    int64_t delay = next - env->now_ms(env);
+    int64_t delay = next - engine_now_ms(daemon->engine);
     /* At least 1: libuv 1.44 runs a timer that its callback starts anew with 0 again at once, for ever, and nothing
      * else. */
     uv_timer_start(&daemon->tick, on_tick, delay > 1 ? (uint64_t)delay : 1, 0);
@@ -66,14 +66,21 @@ static const char *ledger_where(const struct daemon *daemon)
     return given ? given : daemon->config->ledger.where;
 }
 
+/* Gateways on one ledger compare times (when something was sent, when a lease ends): they go by its clock. */
+static struct env *ledger_env(struct daemon *daemon)
+{
+    return pg_url_is(ledger_where(daemon)) ? &daemon->clock.env : env_system();
+}
+
 static enum err_code open_ledger(struct daemon *daemon, struct err *err)
 {
     struct ledger_open_options options = {
         .where = ledger_where(daemon),
+        .clock = &daemon->clock,
         .notify = ledger_has_news,
         .user = daemon,
     };
-    return ledger_open(&options, env_system(), &daemon->ledger, err);
+    return ledger_open(&options, ledger_env(daemon), &daemon->ledger, err);
 }
 
 /* ---- door ---- */
@@ -347,7 +354,7 @@ static void begin_stop(struct daemon *daemon)
     local_clients_stop(&daemon->clients);
     if (daemon->door)
         http_door_stop_accepting(daemon->door);
-    engine_stop(daemon->engine, env_system()->now_ms(env_system()) + timeout_ms, on_engine_stopped, daemon);
+    engine_stop(daemon->engine, engine_now_ms(daemon->engine) + timeout_ms, on_engine_stopped, daemon);
     if (!daemon->closing)
         plan_tick(daemon);
 }
@@ -520,13 +527,15 @@ static enum err_code start(struct daemon *daemon, struct registry *registry, str
     if (code)
         return code;
     struct engine_options options = {
-        .env = env_system(),
+        .env = ledger_env(daemon),
         .ledger = daemon->ledger,
         .adapter = &daemon->route.adapter,
         .webhooks = daemon->webhooks,
         .registry = registry,
         .in_flight_max = daemon->config->server.in_flight_max,
         .sole_owner = !pg_url_is(ledger_where(daemon)),
+        .lease_ms = daemon->config->ledger.lease_ms,
+        .look_ms = LOOK_MS,
     };
     daemon->engine = engine_new(&options);
     engine_on_schedule(daemon->engine, plan_tick, daemon);
@@ -593,6 +602,7 @@ static bool ledger_option_is_good(const struct daemon *daemon)
 int daemon_run(const struct daemon_options *options)
 {
     struct daemon daemon = {.options = options};
+    env_shared_init(&daemon.clock);
     if (!ledger_option_is_good(&daemon) || daemon_registry_load(&daemon, &daemon.first)) {
         daemon_registry_release(&daemon);
         return DAEMON_CONFIG;

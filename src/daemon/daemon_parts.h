@@ -25,6 +25,7 @@ struct daemon {
     uv_timer_t tick, drain, settle, again;
     uv_signal_t terminate, interrupt, reload;
     struct ledger *ledger;
+    struct env_shared clock; /* with a ledger that several gateways share: its clock */
     struct adapter *http, *command, *mail, *sql;
     struct mcp_hub *hub;
     struct adapter_route route; /* to all of them */

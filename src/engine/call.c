@@ -80,7 +80,7 @@ static void plan_first_state(struct flight *flight, const struct engine_call *re
     }
     if (flight->tool->steps) { /* no slot is needed: the steps take theirs */
         op->state = STATE_PENDING_DISPATCH;
-        lease(flight, now, QUEUE_LEASE_MS);
+        lease(flight, now, QUEUE_LEASES * flight->engine->lease_ms);
         return;
     }
     enum gate_answer answer = gate_take(&flight->route->gate, provider, false, now, &until);
@@ -91,13 +91,13 @@ static void plan_first_state(struct flight *flight, const struct engine_call *re
         op->may_have_applied = true;
         op->attempts = op->tries = 1;
         op->first_sent_ms = op->last_sent_ms = now;
-        lease(flight, now, flight_lease_ms(flight->tool));
+        lease(flight, now, flight_lease_ms(flight->engine, flight->tool));
         return;
     }
     op->state = STATE_PENDING_DISPATCH;
     op->reason = gate_reason(answer);
     if (answer == GATE_FULL && flight->route->count < provider->queue_max)
-        lease(flight, now, QUEUE_LEASE_MS);
+        lease(flight, now, QUEUE_LEASES * flight->engine->lease_ms);
     else
         op->wake_at_ms = until;
 }

@@ -18,6 +18,8 @@ struct engine *engine_new(const struct engine_options *options)
     engine->registry = registry_ref(options->registry);
     engine->in_flight_max = options->in_flight_max ? options->in_flight_max : IN_FLIGHT_DEFAULT;
     engine->sole_owner = options->sole_owner;
+    engine->lease_ms = options->lease_ms > 0 ? options->lease_ms : LEASE_DEFAULT_MS;
+    engine->look_ms = options->sole_owner ? 0 : options->look_ms;
     ulid_source_init(&engine->ids, engine->env);
     memcpy(engine->incarnation, "gw_", 3);
     ulid_next(&engine->ids, engine->incarnation + 3);
@@ -26,6 +28,7 @@ struct engine *engine_new(const struct engine_options *options)
     map_init(&engine->routes);
     heap_init(&engine->deadlines);
     heap_init(&engine->stalls);
+    heap_init(&engine->looks);
     engine->reads = reads_new(engine);
     engine->inbox = inbox_new(engine);
     engine->forwarder = forwarder_new(engine);
@@ -71,6 +74,7 @@ void engine_free(struct engine *engine)
     map_release(&engine->routes);
     heap_release(&engine->deadlines);
     heap_release(&engine->stalls);
+    heap_release(&engine->looks);
     registry_unref(engine->registry);
     free(engine);
 }
@@ -123,6 +127,11 @@ struct engine_stats engine_stats(const struct engine *engine)
     return stats;
 }
 
+int64_t engine_now_ms(struct engine *engine)
+{
+    return engine_now(engine);
+}
+
 int64_t engine_now(struct engine *engine)
 {
     return engine->env->now_ms(engine->env);
@@ -171,6 +180,8 @@ int64_t engine_next_tick_ms(struct engine *engine)
     if (node)
         next = earlier(next, node->at_ms);
     if ((node = heap_first(&engine->stalls)))
+        next = earlier(next, node->at_ms);
+    if ((node = heap_first(&engine->looks)))
         next = earlier(next, node->at_ms);
     next = earlier(next, reads_next_ms(engine->reads));
     next = earlier(next, inbox_next_ms(engine->inbox));
@@ -233,6 +244,17 @@ static void take_up(struct engine *engine, const struct operation *op, const cha
         flight_wake(flight);
 }
 
+/* Gateways that look in step find the same rows, and all but one for nothing: each comes a little later, at random. */
+static int64_t next_look(struct engine *engine, int64_t wake_ms)
+{
+    if (engine->look_ms == 0)
+        return wake_ms;
+    uint64_t random = env_random64(engine->env);
+    int64_t jitter = (int64_t)(random % (uint64_t)(engine->look_ms / 2 + 1));
+    int64_t at_ms = engine_now(engine) + engine->look_ms - jitter;
+    return earlier(wake_ms ? wake_ms + (int64_t)(random % HERD_MS) : 0, at_ms);
+}
+
 static void claimed(struct ledger_request *request)
 {
     struct claim *box = request->user;
@@ -249,7 +271,7 @@ static void claimed(struct ledger_request *request)
         MARK_IF(claim_out->count > 0, claim_done);
         for (size_t i = 0; i < claim_out->count && !engine->stopping; i++)
             take_up(engine, claim_out->ops[i], claim_out->former_owners[i]);
-        engine_plan(engine, full ? engine_now(engine) : claim_out->next_wake_ms);
+        engine_plan(engine, full ? engine_now(engine) : next_look(engine, claim_out->next_wake_ms));
     }
     bool again = foreign && (full || request->code);
     struct arena arena = box->arena;
@@ -271,7 +293,7 @@ static void claim(struct engine *engine, bool foreign)
     box->request.claim = (struct ledger_claim){
         .owner = engine->incarnation,
         .now_ms = engine_now(engine),
-        .lease_ms = QUEUE_LEASE_MS,
+        .lease_ms = QUEUE_LEASES * engine->lease_ms,
         .foreign = foreign,
         .limit = CLAIM_BATCH,
     };
@@ -296,6 +318,8 @@ void engine_start(struct engine *engine)
     engine->started = true;
     engine->recovered = !engine->sole_owner;
     engine->claiming = true;
+    if (!engine->sole_owner)
+        ledger_on_news(engine->ledger, waiters_news, engine);
     inbox_start(engine->inbox, first_claim);
     forwarder_plan(engine->forwarder, engine_now(engine));
 }
@@ -305,6 +329,7 @@ void engine_tick(struct engine *engine)
     int64_t now = engine_now(engine);
     engine->told_ms = 0;
     waiters_expire(engine, now);
+    waiters_look(engine, now);
     struct heap_node *node;
     while ((node = heap_first(&engine->stalls)) && node->at_ms <= now) {
         heap_remove(&engine->stalls, node);
@@ -365,6 +390,39 @@ static void log_open(struct engine *engine)
     }
 }
 
+struct hand_over {
+    struct ledger_request request;
+    struct arena arena;
+};
+
+static void handed_over(struct ledger_request *request)
+{
+    struct hand_over *box = (struct hand_over *)((char *)request - offsetof(struct hand_over, request));
+    struct engine *engine = request->user;
+    struct arena arena = box->arena;
+    if (request->code)
+        log_message(LOG_WARN, "ledger", "others wait for the end of our leases: %s", request->err.text);
+    engine_request_ended(engine);
+    arena_release(&arena);
+}
+
+/* Other gateways go on at once with what this one still holds, but for what may be on the wire. */
+static void hand_over(struct engine *engine)
+{
+    struct arena arena;
+    arena_init(&arena);
+    struct hand_over *box = arena_zero(&arena, sizeof *box);
+    box->request.command = LEDGER_RELEASE;
+    box->request.release = (struct ledger_release){.owner = engine->incarnation, .now_ms = engine_now(engine)};
+    box->request.done = handed_over;
+    box->request.user = engine;
+    box->arena = arena;
+    box->request.arena = &box->arena;
+    engine->handed_over = true;
+    MARK(before_hand_over);
+    engine_submit(engine, &box->request);
+}
+
 void engine_check_stopped(struct engine *engine)
 {
     if (!engine->stopping || !engine->stopped)
@@ -374,6 +432,11 @@ void engine_check_stopped(struct engine *engine)
                  forwarder_busy(engine->forwarder) == 0;
     if (!quiet && !late)
         return;
+    if (!engine->sole_owner && engine->started && !engine->handed_over) {
+        hand_over(engine);
+        if (!late)
+            return; /* its end comes back here */
+    }
     void (*stopped)(void *) = engine->stopped;
     engine->stopped = NULL;
     engine->cut = !quiet;
@@ -387,6 +450,7 @@ void engine_stop(struct engine *engine, int64_t deadline_ms, void (*stopped)(voi
 {
     engine->stopping = true;
     MARK(stopping);
+    ledger_on_news(engine->ledger, NULL, NULL);
     engine->stop_deadline_ms = deadline_ms;
     let_go_of_queues(engine);
     waiters_answer_sleeping(engine);

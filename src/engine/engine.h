@@ -29,6 +29,12 @@ struct engine_options {
     struct registry *registry; /* a reference is taken */
     size_t in_flight_max;      /* operations in memory plus waiting callers; 0 = 10,000 */
     bool sole_owner; /* no other gateway can be alive on this ledger (SQLite): recover at once, not by lease */
+    /* How long what an operation's gateway holds outlasts what it does with it; with a third of that left it is renewed
+     * while it waits in memory. 0 = 30 s */
+    int64_t lease_ms;
+    /* With other gateways: at most this long between looks for what they left or made due; 0 = only when something that
+     * is known of comes due. About half of the looks come after three quarters of it: gateways do not look in step. */
+    int64_t look_ms;
 };
 
 struct engine *engine_new(const struct engine_options *options);
@@ -49,14 +55,17 @@ bool engine_stopping(struct engine *engine);
 /* The ledger was changed past the engine so that an operation is due at that time; 0 = none. */
 void engine_due(struct engine *engine, int64_t at_ms);
 
+/* The time by which the engine goes, in which engine_next_tick_ms() and the deadline of engine_stop() are. */
+int64_t engine_now_ms(struct engine *engine);
 void engine_tick(struct engine *engine);
-int64_t engine_next_tick_ms(struct engine *engine); /* wall clock; 0 = nothing planned */
+int64_t engine_next_tick_ms(struct engine *engine); /* 0 = nothing planned */
 /* Told whenever engine_next_tick_ms() may have become earlier. */
 void engine_on_schedule(struct engine *engine, void (*changed)(void *user), void *user);
 
 /* Refuses new calls, answers waiting callers as soon as their operation ends, and calls stopped when no attempt is on
  * the wire and no commit is open, or at deadline_ms (what is still on the wire then is unknown_outcome for the next
- * start). stopped must not free the engine from within. */
+ * start, or for other gateways when its lease has ended). What else it holds it lets go of: others need not wait for
+ * the leases. stopped must not free the engine from within. */
 void engine_stop(struct engine *engine, int64_t deadline_ms, void (*stopped)(void *user), void *user);
 
 /* ---- calls ---- */

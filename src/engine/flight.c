@@ -351,15 +351,17 @@ static enum err_code run_step(struct flight *flight, struct step_input *in, stru
     in->owner = flight->executor ? flight->executor : engine->incarnation;
     in->arena = &flight->arena;
     if (in->lease_ms == 0)
-        in->lease_ms = flight_lease_ms(flight->tool);
+        in->lease_ms = flight_lease_ms(engine, flight->tool);
     return step(&flight->op, flight->tool, in, effects, err);
 }
 
-int64_t flight_lease_ms(const struct tool *tool)
+/* It covers the whole attempt: adapters give up at the provider's time-out by the steady clock, so that nothing leaves
+ * once the lease has ended, however long this process stood still. */
+int64_t flight_lease_ms(const struct engine *engine, const struct tool *tool)
 {
     if (tool && tool->guard_lease_ms > 0)
         return tool->guard_lease_ms;
-    return (tool ? tool->provider->timeout_ms : 0) + LEASE_SLACK_MS;
+    return (tool ? tool->provider->timeout_ms : 0) + engine->lease_ms;
 }
 
 enum err_code flight_step(struct flight *flight, struct step_input *in, enum after_commit after, struct err *err)

@@ -12,9 +12,12 @@
 #include "engine/inbox.h"
 #include "engine/replay.h"
 
-#define LEASE_SLACK_MS      30000 /* beyond the attempt's own time-out */
-#define QUEUE_LEASE_MS      60000 /* of operations that wait in memory for a slot */
+#define LEASE_DEFAULT_MS    30000 /* beyond the attempt's own time-out … */
+#define QUEUE_LEASES        2     /* … and so many for operations that wait in memory for a slot */
+#define WATCH_MS            500   /* first and … */
+#define WATCH_MAX_MS        8000  /* … longest time between looks at what others move, in case news were lost */
 #define HOLD_MS             1000  /* wait in the ledger when the memory queue is full */
+#define HERD_MS             25    /* gateways that wait for the same row come within that */
 #define COMMIT_RETRY_MS     200   /* ledger not available: first and … */
 #define COMMIT_RETRY_MAX_MS 5000  /* … longest wait before the same commit is tried again */
 #define CLAIM_BATCH         64
@@ -61,6 +64,11 @@ struct wait_list {
     char id[OPERATION_ID_SIZE];    /* of a list of its own, … */
     struct arena arena;            /* … which also keeps … */
     const struct operation *known; /* … the operation as it was last seen, for when the ledger can not be asked */
+    /* other gateways may move it: */
+    struct heap_node look; /* when it is looked at next, news or not */
+    int64_t look_ms;       /* the time between looks */
+    bool looking;          /* it is looked at just now … */
+    bool again;            /* … and there have been news since */
 };
 
 enum phase {
@@ -128,6 +136,8 @@ struct engine {
     struct ulid_source ids;
     char incarnation[ULID_CHARS + 4 + 1];
     size_t in_flight_max;
+    int64_t lease_ms, look_ms; /* as in the options */
+    bool handed_over;          /* stopping: what was held is nobody's */
     bool sole_owner, started, recovered, stopping;
     bool cut;                  /* stopped too late: nothing may be sent any more */
     int64_t ledger_failing_ms; /* when the ledger began to refuse; 0 = it works */
@@ -141,6 +151,7 @@ struct engine {
     struct map routes;     /* provider name → route */
     struct heap deadlines; /* waiters */
     struct heap stalls;    /* flights */
+    struct heap looks;     /* lists whose operations others may move */
     size_t waiter_count;
     size_t ledger_open; /* requests out, for the graceful stop */
     int64_t due_ms;     /* earliest wake_at that we know of; 0 = none */
@@ -220,7 +231,10 @@ void callers_take_over(struct flight *flight); /* flight begins: callers that wa
 void callers_leave(struct flight *flight);     /* flight ends: the rest waits without one */
 void waiters_expire(struct engine *engine, int64_t now_ms);
 void waiters_answer_all(struct engine *engine);
-void waiters_answer_sleeping(struct engine *engine); /* those whose operation is not in memory */
+/* A watched operation has moved; NULL: any may have. */
+void waiters_news(void *engine, const char *operation);
+void waiters_look(struct engine *engine, int64_t now_ms); /* at those whose time has come */
+void waiters_answer_sleeping(struct engine *engine);      /* those whose operation is not in memory */
 bool operation_settled(const struct operation *op);
 
 /* flight.c */
@@ -246,7 +260,7 @@ enum err_code flight_step(struct flight *flight, struct step_input *in, enum aft
 void flight_want_send(struct flight *flight);
 const struct json *flight_arguments(struct flight *flight); /* parsed once */
 void flight_retry(struct flight *flight);                   /* what the ledger did not take */
-int64_t flight_lease_ms(const struct tool *tool);
+int64_t flight_lease_ms(const struct engine *engine, const struct tool *tool);
 /* Of what was committed; the engine's listener is told, too. */
 void log_transitions(struct engine *engine, const struct operation *op, const struct event *events, size_t count);
 

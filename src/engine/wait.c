@@ -1,5 +1,9 @@
-/* Callers that wait for an operation: they hang on its flight, or on a list of their own while it sleeps in the ledger.
- */
+/* Callers that wait for an operation: they hang on its flight, or on a list of their own while it sleeps in the ledger
+ * or another gateway moves it:
+ *
+ *   a list begins ─► watch: news of its moves are wanted; what it is now ─┬─ settled ─► all are answered
+ *                      ▲                                                  └─ else: until there are news, or,
+ *                      └────────────────────────────────────────────────────  in case they are lost, some time */
 #include "base/mark.h"
 #include "base/mem.h"
 #include "engine/internal.h"
@@ -140,6 +144,10 @@ static void waits_away(struct engine *engine, struct wait_list *list)
     check_orphaned(engine, list, flight->op.id, flight_holds(flight));
 }
 
+/* ---- what other gateways move ---- */
+
+static void watch(struct engine *engine, struct wait_list *list);
+
 /* ---- attaching ---- */
 
 static struct wait_list *list_new(struct engine *engine, const struct operation *op)
@@ -149,6 +157,7 @@ static struct wait_list *list_new(struct engine *engine, const struct operation 
     arena_init(&list->arena);
     list->known = operation_copy(&list->arena, op);
     map_put(&engine->lists, list->id, list);
+    watch(engine, list);
     return list;
 }
 
@@ -192,6 +201,7 @@ static void drop_list_if_empty(struct engine *engine, struct wait_list *list)
 {
     if (!list->first && list->id[0]) {
         map_remove(&engine->lists, list->id);
+        heap_remove(&engine->looks, &list->look);
         wait_list_free(list);
     }
 }
@@ -208,6 +218,7 @@ void callers_take_over(struct flight *flight)
         detach(waiter);
         push(&flight->callers, waiter);
     }
+    heap_remove(&flight->engine->looks, &list->look);
     wait_list_free(list);
 }
 
@@ -256,6 +267,120 @@ void callers_leave(struct flight *flight)
         push(list, waiter);
     }
 }
+
+/* ---- what other gateways move ---- */
+
+struct look {
+    struct ledger_request request;
+    struct arena arena;
+    struct engine *engine;
+};
+
+static void tell_list(struct engine *engine, struct wait_list *list, const struct ledger_get *found)
+{
+    const struct operation *op = found->op;
+    const struct tool *tool = op ? registry_find(engine->registry, str_of(op->tool)) : NULL;
+    char id[OPERATION_ID_SIZE];
+    memcpy(id, list->id, sizeof id);
+    while ((list = map_get(&engine->lists, id)) && list->first) { /* a reply may change whatever it likes */
+        struct waiter *waiter = list->first;
+        struct engine_reply reply = reply_of(waiter, op, tool);
+        if (!op)
+            reply = (struct engine_reply){.kind = REPLY_EXPIRED, .tombstone = found->tombstone, .err = &no_error};
+        detach(waiter);
+        drop_list_if_empty(engine, list);
+        waiter_reply(waiter, &reply);
+    }
+}
+
+static void plan_look(struct engine *engine, struct wait_list *list)
+{
+    list->look_ms = list->look_ms ? 2 * list->look_ms : WATCH_MS;
+    if (list->look_ms > WATCH_MAX_MS)
+        list->look_ms = WATCH_MAX_MS;
+    list->look.at_ms = engine_now(engine) + list->look_ms;
+    heap_add(&engine->looks, &list->look);
+    engine_reschedule(engine);
+}
+
+static void looked(struct ledger_request *request)
+{
+    struct look *look = request->user;
+    struct engine *engine = look->engine;
+    struct wait_list *list = map_get(&engine->lists, request->get.operation);
+    const struct operation *op = request->code ? NULL : request->get.op;
+    engine_request_ended(engine);
+    if (list && list->looking) {
+        list->looking = false;
+        if (!request->code && (!op || operation_settled(op))) {
+            MARK(news_answered);
+            tell_list(engine, list, &request->get);
+        } else {
+            if (op && op->rev > list->known->rev) {
+                arena_reset(&list->arena);
+                list->known = operation_copy(&list->arena, op);
+            }
+            if (list->again)
+                watch(engine, list);
+            else
+                plan_look(engine, list);
+        }
+    }
+    struct arena arena = look->arena;
+    arena_release(&arena);
+}
+
+static void watch(struct engine *engine, struct wait_list *list)
+{
+    if (engine->sole_owner || engine->stopping)
+        return;
+    heap_remove(&engine->looks, &list->look);
+    list->again = list->looking; /* what is on its way may have missed the last move */
+    if (list->looking)
+        return;
+    struct arena arena;
+    arena_init(&arena);
+    struct look *look = arena_zero(&arena, sizeof *look);
+    look->engine = engine;
+    look->request.command = LEDGER_WATCH;
+    look->request.get.tenant = arena_copy_text(&arena, list->known->tenant);
+    look->request.get.operation = arena_copy_text(&arena, list->id);
+    look->request.done = looked;
+    look->request.user = look;
+    look->arena = arena;
+    look->request.arena = &look->arena;
+    list->looking = true;
+    engine_submit(engine, &look->request);
+}
+
+void waiters_news(void *user, const char *operation)
+{
+    struct engine *engine = user;
+    struct wait_list *list;
+    if (operation) {
+        list = map_get(&engine->lists, operation);
+        if (list) {
+            list->look_ms = 0;
+            watch(engine, list);
+        }
+        return;
+    }
+    size_t at = 0;
+    while ((list = map_next(&engine->lists, &at)))
+        watch(engine, list);
+}
+
+void waiters_look(struct engine *engine, int64_t now_ms)
+{
+    struct heap_node *node;
+    while ((node = heap_first(&engine->looks)) && node->at_ms <= now_ms) {
+        heap_remove(&engine->looks, node);
+        if (!engine->stopping)
+            watch(engine, (struct wait_list *)((char *)node - offsetof(struct wait_list, look)));
+    }
+}
+
+/* ---- the wait is over ---- */
 
 /* The wait is over and the operation is not: the caller gets its state now, or, when the ledger can not be asked, its
  * state as it was last seen. "Unavailable" would say that nothing was recorded. */

@@ -29,6 +29,14 @@ void ledger_submit(struct ledger *ledger, struct ledger_request *request)
     ledger->ops->submit(ledger, request);
 }
 
+void ledger_on_news(struct ledger *ledger, ledger_news_fn *news, void *user)
+{
+    ledger->news = news;
+    ledger->news_user = user;
+    if (news && ledger->ops->listen)
+        ledger->ops->listen(ledger);
+}
+
 void ledger_poll(struct ledger *ledger)
 {
     ledger->ops->poll(ledger);

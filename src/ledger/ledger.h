@@ -18,6 +18,8 @@ enum ledger_command {
     LEDGER_TRANSITION,
     LEDGER_CLAIM_DUE,
     LEDGER_MARK,
+    LEDGER_WATCH,
+    LEDGER_RELEASE,
     LEDGER_EXPIRE,
     LEDGER_GET,
     LEDGER_GET_BY_KEY,
@@ -105,8 +107,8 @@ struct ledger_transition {
  * without owner, owned by `owner`, or whose lease has ended (lease_until <= now). With `foreign`: instead all
  * non-terminal rows owned by any other incarnation, whatever their lease (only right when the caller knows that no
  * other process lives: SQLite under its lock file), but those that executors of guard mode hold. Each row handed out
- * gets owner and lease_until = now + lease_ms and wake_at = lease_until, in the same transaction (rev is not raised; no
- * event). */
+ * gets owner, lease_until = now + lease_ms and wake_at = ledger_renewal_ms(), in the same transaction (rev is not
+ * raised; no event). */
 struct ledger_claim {
     const char *owner;          /* in */
     int64_t now_ms, lease_ms;   /* in */
@@ -118,6 +120,11 @@ struct ledger_claim {
     int64_t next_wake_ms;       /* out: earliest wake_at left in the ledger, 0 = none */
 };
 #define LEDGER_CLAIM_MAX 256
+/* With a third of the lease left it is the owner's to renew, or, once it has ended, anybody's. */
+static inline int64_t ledger_renewal_ms(const struct ledger_claim *claim)
+{
+    return claim->now_ms + claim->lease_ms - claim->lease_ms / 3;
+}
 
 /* Sets flags without touching rev (true sets, false leaves alone). Unknown ids are ignored. */
 struct ledger_mark {
@@ -133,6 +140,14 @@ struct ledger_expire {
     int64_t rev, now_ms;
 };
 
+/* A gateway that stops lets go of what it holds, but for what it has dispatched: bytes of that may be under way, so its
+ * lease says when that is over. All else is due at now_ms, for whoever comes first. */
+struct ledger_release {
+    const char *owner; /* in */
+    int64_t now_ms;    /* in */
+    int64_t count;     /* out: rows */
+};
+
 /* By operation id; tenant NULL = any. ERR_NOT_FOUND (also for another tenant's). A dropped operation gives tombstone.
  */
 struct ledger_get {
@@ -142,6 +157,9 @@ struct ledger_get {
     struct incident *incidents;     /* out: of this operation, at most 16, oldest first */
     size_t incident_count;
 };
+
+/* LEDGER_WATCH takes a ledger_get, too, with the tenant: from now on moves of this operation, whoever makes them, are
+ * told as news (ledger_on_news); what it has become until then is the answer. */
 
 /* By key hash: the highest version. Outputs as ledger_get. */
 struct ledger_get_by_key {
@@ -375,8 +393,9 @@ struct ledger_request {
         struct ledger_transition transition;
         struct ledger_claim claim;
         struct ledger_mark mark;
+        struct ledger_release release;
         struct ledger_expire expire;
-        struct ledger_get get;
+        struct ledger_get get; /* GET, WATCH */
         struct ledger_get_by_key get_by_key;
         struct ledger_list list;
         struct ledger_events events;
@@ -412,13 +431,23 @@ struct ledger_ops {
     void (*poll)(struct ledger *ledger);
     void (*close)(struct ledger *ledger);
     void (*wait)(struct ledger *ledger, int timeout_ms); /* NULL: poll always has all there is */
+    void (*listen)(struct ledger *ledger);               /* NULL: news come without, or never */
 };
+
+/* A watched operation has been moved; NULL: any may have been, and that is all that is known. */
+typedef void ledger_news_fn(void *user, const char *operation);
 
 /* Embedded first in every implementation. */
 struct ledger {
     const struct ledger_ops *ops;
     unsigned char secret[LEDGER_SECRET_BYTES]; /* made once per ledger, for keyed digests (design 2.2.3, 2.10) */
+    ledger_news_fn *news;                      /* NULL: nobody listens */
+    void *news_user;
 };
+
+/* From now on ledger_poll() tells of moves of watched operations (LEDGER_WATCH), this process's own ones perhaps not
+ * among them. News are hints: they may be lost, come twice, or late. Not after ledger_close() has begun. */
+void ledger_on_news(struct ledger *ledger, ledger_news_fn *news, void *user);
 
 /* Hands the request over. With a full queue (LEDGER_QUEUE_MAX) it completes with ERR_UNAVAILABLE. */
 #define LEDGER_QUEUE_MAX 65536

@@ -28,6 +28,7 @@ struct mem_row {
     struct event *events;
     struct attempt *attempts;
     size_t event_count, event_room, attempt_count;
+    bool watched;
     struct mem_row *next_key;  /* same bucket */
     struct mem_row *next_call; /* same bucket, newer first */
 };
@@ -52,9 +53,11 @@ struct mem_ledger {
     struct ledger base;
     struct ledger_request *waiting, **last;
     size_t waiting_count;
-    struct ledger_request *refused; /* found the queue full: answered at the next poll */
-    struct arena arena;             /* tombstones, incidents, tokens */
-    struct mem_row **rows;          /* by id */
+    struct ledger_request *refused;   /* found the queue full: answered at the next poll */
+    struct arena arena;               /* tombstones, incidents, tokens */
+    char (*moved)[OPERATION_ID_SIZE]; /* watched ones, to be told with the next poll */
+    size_t moved_count, moved_room;
+    struct mem_row **rows; /* by id */
     size_t row_count, row_room;
     struct mem_due *dues; /* one for each row, in no order */
     size_t due_room;
@@ -428,6 +431,15 @@ static enum err_code move_claims(struct mem_ledger *ledger, struct ledger_reques
     return code;
 }
 
+static void note_moved(struct mem_ledger *ledger, const char *id)
+{
+    if (ledger->moved_count == ledger->moved_room) {
+        ledger->moved_room = ledger->moved_room ? 2 * ledger->moved_room : 16;
+        ledger->moved = mem_grow(ledger->moved, ledger->moved_room * sizeof *ledger->moved);
+    }
+    memcpy(ledger->moved[ledger->moved_count++], id, OPERATION_ID_SIZE);
+}
+
 /* One operation's row, history, incidents and claims. */
 static enum err_code apply(struct mem_ledger *ledger, struct ledger_request *request, struct ledger_transition *change,
                            struct mem_row *row)
@@ -443,6 +455,8 @@ static enum err_code apply(struct mem_ledger *ledger, struct ledger_request *req
         add_event(row, &change->events[i]);
     for (size_t i = 0; i < change->incident_count; i++)
         add_incident(ledger, &change->incidents[i]);
+    if (row->watched)
+        note_moved(ledger, row->id);
     return row->op->claims.p ? move_claims(ledger, request, change, row, from) : ERR_NONE;
 }
 
@@ -565,7 +579,7 @@ static void claim_row(struct mem_ledger *ledger, struct ledger_claim *claim, str
     if (!text_equal(op->owner, claim->owner))
         op->owner = arena_copy_text(&row->life, claim->owner);
     op->lease_until_ms = claim->now_ms + claim->lease_ms;
-    set_wake(ledger, row, op->lease_until_ms);
+    set_wake(ledger, row, ledger_renewal_ms(claim));
     claim->ops[claim->count++] = copy_out(arena, op, true);
 }
 
@@ -617,6 +631,23 @@ static enum err_code mark(struct mem_ledger *ledger, struct ledger_request *requ
         return ERR_NONE;
     row->op->delivered |= in->delivered;
     row->op->orphaned = (row->op->orphaned || in->orphaned) && !in->not_orphaned;
+    return ERR_NONE;
+}
+
+static enum err_code release(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct ledger_release *in = &request->release;
+    in->count = 0;
+    for (size_t i = 0; i < ledger->row_count; i++) {
+        struct mem_row *row = ledger->rows[i];
+        struct operation *op = row->op;
+        if (!text_equal(op->owner, in->owner) || state_terminal(op->state) || op->state == STATE_DISPATCHED)
+            continue;
+        op->owner = NULL;
+        op->lease_until_ms = 0;
+        set_wake(ledger, row, in->now_ms);
+        in->count++;
+    }
     return ERR_NONE;
 }
 
@@ -697,6 +728,14 @@ static enum err_code get(struct mem_ledger *ledger, struct ledger_request *reque
         if (strcmp(ledger->incidents[i].operation, in->operation) == 0)
             in->incidents[in->incident_count++] = copy_incident(request->arena, &ledger->incidents[i]);
     return ERR_NONE;
+}
+
+static enum err_code watch(struct mem_ledger *ledger, struct ledger_request *request)
+{
+    struct mem_row *row = find_row(ledger, request->get.operation);
+    if (row)
+        row->watched = true;
+    return get(ledger, request);
 }
 
 static enum err_code get_by_key(struct mem_ledger *ledger, struct ledger_request *request)
@@ -962,6 +1001,8 @@ static enum err_code execute(struct mem_ledger *ledger, struct ledger_request *r
     case LEDGER_TRANSITION: return transition(ledger, request);
     case LEDGER_CLAIM_DUE: return claim_due(ledger, request);
     case LEDGER_MARK: return mark(ledger, request);
+    case LEDGER_WATCH: return watch(ledger, request);
+    case LEDGER_RELEASE: return release(ledger, request);
     case LEDGER_EXPIRE: return expire(ledger, request);
     case LEDGER_GET: return get(ledger, request);
     case LEDGER_GET_BY_KEY: return get_by_key(ledger, request);
@@ -1006,6 +1047,17 @@ static void mem_submit(struct ledger *base, struct ledger_request *request)
     ledger->waiting_count++;
 }
 
+static void tell_news(struct mem_ledger *ledger)
+{
+    char(*moved)[OPERATION_ID_SIZE] = ledger->moved;
+    size_t count = ledger->moved_count;
+    ledger->moved = NULL;
+    ledger->moved_count = ledger->moved_room = 0;
+    for (size_t i = 0; i < count && ledger->base.news; i++)
+        ledger->base.news(ledger->base.news_user, moved[i]);
+    free(moved);
+}
+
 /* Executes what was submitted before the call; what done submits waits for the next poll. */
 static void mem_poll(struct ledger *base)
 {
@@ -1028,11 +1080,13 @@ static void mem_poll(struct ledger *base)
             request->done(request);
         }
     }
+    tell_news(ledger);
 }
 
 static void mem_close(struct ledger *base)
 {
     struct mem_ledger *ledger = (struct mem_ledger *)base;
+    ledger->base.news = NULL;
     while (ledger->waiting || ledger->refused)
         mem_poll(base);
     for (size_t i = 0; i < ledger->row_count; i++)

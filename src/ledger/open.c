@@ -10,6 +10,7 @@ enum err_code ledger_open(const struct ledger_open_options *options, struct env 
     if (pg_url_is(options->where)) {
         struct ledger_postgres_options postgres = {
             .url = options->where,
+            .clock = options->clock,
             .notify = options->notify,
             .user = options->user,
         };

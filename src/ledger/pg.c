@@ -7,6 +7,7 @@
  * of them, but for admissions that could meet one before them. What goes wrong: see run_part. */
 #include "ledger/postgres.h"
 
+#include "ledger/pg_news.h"
 #include "ledger/pg_store.h"
 #include "ledger/queue.h"
 
@@ -31,6 +32,7 @@
 struct postgres_ledger {
     struct ledger base;
     struct queue queue;
+    struct pg_news *news; /* NULL: nobody wants them */
 
     /* the ledger thread's */
     struct pg pg;
@@ -60,6 +62,8 @@ static enum err_code execute(struct pg *pg, struct ledger_request *request, cons
     case LEDGER_TRANSITION: return pg_transition(pg, request, ahead);
     case LEDGER_CLAIM_DUE: return pg_claim(pg, request);
     case LEDGER_MARK: return pg_mark(pg, request, ahead);
+    case LEDGER_WATCH: return pg_watch(pg, request);
+    case LEDGER_RELEASE: return pg_release_claims(pg, request);
     case LEDGER_EXPIRE: return pg_expire(pg, request);
     case LEDGER_GET: return pg_get(pg, request);
     case LEDGER_GET_BY_KEY: return pg_get_by_key(pg, request);
@@ -371,7 +375,18 @@ static void postgres_submit(struct ledger *base, struct ledger_request *request)
 
 static void postgres_poll(struct ledger *base)
 {
-    queue_poll(&((struct postgres_ledger *)base)->queue);
+    struct postgres_ledger *ledger = (struct postgres_ledger *)base;
+    queue_poll(&ledger->queue);
+    if (ledger->news && base->news)
+        pg_news_tell(ledger->news, base->news, base->news_user);
+}
+
+static void postgres_listen(struct ledger *base)
+{
+    struct postgres_ledger *ledger = (struct postgres_ledger *)base;
+    struct pg *pg = &ledger->pg;
+    if (!ledger->news && ledger->queue.notify)
+        ledger->news = pg_news_start(pg->url, pg->env, pg->gateway, ledger->queue.notify, ledger->queue.user);
 }
 
 static void postgres_wait(struct ledger *base, int timeout_ms)
@@ -382,6 +397,8 @@ static void postgres_wait(struct ledger *base, int timeout_ms)
 static void postgres_close(struct ledger *base)
 {
     struct postgres_ledger *ledger = (struct postgres_ledger *)base;
+    base->news = NULL;
+    pg_news_stop(ledger->news);
     queue_stop(&ledger->queue);
     queue_release(&ledger->queue);
     pg_release(&ledger->pg);
@@ -391,7 +408,8 @@ static void postgres_close(struct ledger *base)
     free(ledger);
 }
 
-static const struct ledger_ops postgres_ops = {postgres_submit, postgres_poll, postgres_close, postgres_wait};
+static const struct ledger_ops postgres_ops = {postgres_submit, postgres_poll, postgres_close, postgres_wait,
+                                               postgres_listen};
 
 /* A host that lets us in and does not work (a former primary, full of waiting commits) is passed over. */
 static enum err_code open_some_host(struct postgres_ledger *ledger, struct err *err)
@@ -424,6 +442,7 @@ enum err_code ledger_postgres_open(const struct ledger_postgres_options *options
     ledger->locks = mem_zero(ledger->queue.batch_max * PG_LOCKS_MAX * sizeof *ledger->locks);
     ledger->ahead = mem_zero(WAVE_MAX * sizeof *ledger->ahead);
     pg_init(&ledger->pg, options->url, env, options->own_clock);
+    ledger->pg.clock = options->clock;
     ledger->pg.waits = server_is_silent;
     ledger->pg.waits_owner = ledger;
     if (open_some_host(ledger, err) || queue_start(&ledger->queue, err))

@@ -1,4 +1,5 @@
 /* Connections: the URL, settings of the session, epochs, what errors mean. */
+#include "ledger/pg_news.h"
 #include "ledger/pg_store.h"
 
 #include "base/mem.h"
@@ -202,6 +203,7 @@ void pg_release(struct pg *pg)
     for (int i = 0; i < PG_STATEMENT_COUNT; i++)
         free(pg->texts[i]);
     free(pg->sent);
+    free(pg->news);
     free(pg->answers);
     free(pg->url);
     arena_release(&pg->scratch);
@@ -481,6 +483,8 @@ void pg_compare_clocks(struct pg *pg, int64_t before_ms, int64_t after_ms, int64
     int64_t least = there_ms - after_ms - PG_CLOCK_SLACK_MS, most = there_ms - before_ms + PG_CLOCK_SLACK_MS;
     if (least <= 0 && 0 <= most)
         pg->offset_ms = 0;
+    else if (pg->clock)
+        env_shared_adjust(pg->clock, least + (most - least) / 2);
     else if (pg->offset_ms < least || pg->offset_ms > most)
         pg->offset_ms = least + (most - least) / 2;
 }
@@ -497,12 +501,18 @@ static enum err_code compare_clocks(struct pg *pg, struct err *err)
     return err->code;
 }
 
+static enum err_code learn_news(struct pg *pg, struct err *err)
+{
+    pg->mute = !pg_news_known(pg);
+    return pg->fault ? pg_failed(pg, NULL, err) : ERR_NONE;
+}
+
 enum err_code pg_connect(struct pg *pg, bool *committed, struct err *err)
 {
     if (pg_connect_bare(pg, err))
         return err->code;
     if (pg_check_version(pg, err) == 0 && pg_share(pg, err) == 0 && check_timeline(pg, err) == 0 &&
-        take_epoch(pg, committed, err) == 0 && compare_clocks(pg, err) == 0 &&
+        take_epoch(pg, committed, err) == 0 && compare_clocks(pg, err) == 0 && learn_news(pg, err) == 0 &&
         (PQsetnonblocking(pg->conn, 1) != 0 || !PQenterPipelineMode(pg->conn)))
         pg_failed(pg, NULL, err);
     if (err->code) { /* it lets us in and does not work: next time the host behind it comes first */

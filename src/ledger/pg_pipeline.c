@@ -351,6 +351,7 @@ enum err_code pg_begin(struct pg *pg, bool writing, const int64_t *locks, size_t
     pg->fault = PG_FINE;
     pg->writing = writing;
     memset(pg->moved, 0, sizeof pg->moved);
+    pg->news_count = 0;
     forget_answers(pg);
     if (send_plain(pg, writing ? PG_BEGIN : PG_BEGIN_READ, SENT_WRITE, err))
         return err->code;
@@ -402,9 +403,28 @@ static void drain(struct pg *pg, struct err *err)
     pg->unflushed = false;
 }
 
+/* One notification for as many as fit. The server lets commits with notifications pass one by one, hence only for what
+ * somebody waits for. */
+static enum err_code write_news(struct pg *pg, struct err *err)
+{
+    for (size_t done = 0; done < pg->news_count && err->code == 0;) {
+        struct buf text;
+        struct pg_query query;
+        buf_init(&text, 0);
+        buf_add_text(&text, pg->gateway);
+        for (; done < pg->news_count && text.n + OPERATION_ID_SIZE < PG_NEWS_BYTES_MAX; done++)
+            buf_printf(&text, " %s", pg->news[done]);
+        pg_query(&query, pg, PG_NOTIFY);
+        pg_put_str(&query, buf_str(&text));
+        pg_write(&query, err);
+        buf_release(&text);
+    }
+    return err->code;
+}
+
 enum err_code pg_commit(struct pg *pg, struct err *err)
 {
-    bool under_way = write_counters(pg, err) == 0;
+    bool under_way = write_counters(pg, err) == 0 && write_news(pg, err) == 0;
     pg->warned = false;
     /* As soon as the COMMIT is handed to libpq the server may have got it. */
     if (under_way && send_plain(pg, PG_COMMIT, SENT_COMMIT, err) == 0 && sync_up(pg, err) == 0)

@@ -107,13 +107,18 @@ static const struct text texts[PG_STATEMENT_COUNT] = {
                                 "first_attempt, {columns operation}) VALUES ($1, $2, $3, $4, $5, {values operation}) "
                                 "ON CONFLICT (tenant, key_hash, key_version) DO NOTHING"},
     [PG_MOVE] = {5, "UPDATE operations SET {life} WHERE tenant = $1 AND id = $2 AND rev = $3 "
-                    "AND ($4::text IS NULL OR owner = $4) AND ($5 = 0 OR owner IS NULL)"},
+                    "AND ($4::text IS NULL OR owner = $4) AND ($5 = 0 OR owner IS NULL) RETURNING watched::bigint"},
     [PG_MOVE_NOTED] = {6, "WITH moved AS (UPDATE operations SET {life} WHERE tenant = $1 AND id = $2 AND rev = $3 "
-                          "AND ($4::text IS NULL OR owner = $4) AND ($5 = 0 OR owner IS NULL) RETURNING 1) "
+                          "AND ($4::text IS NULL OR owner = $4) AND ($5 = 0 OR owner IS NULL) RETURNING watched) "
                           "INSERT INTO history (tenant, operation, sequence, {columns event}, {columns attempt}) "
-                          "SELECT $1, $2, $6, {values event}, {values attempt} FROM moved"},
-    [PG_CLAIM] = {4, "UPDATE operations SET owner = $3, lease_until_ms = $4, wake_at_ms = $4 "
+                          "SELECT $1, $2, $6, {values event}, {values attempt} FROM moved "
+                          "RETURNING (SELECT watched::bigint FROM moved)"},
+    [PG_CLAIM] = {5, "UPDATE operations SET owner = $3, lease_until_ms = $4, wake_at_ms = $5 "
                      "WHERE tenant = $1 AND id = $2"},
+    [PG_RELEASE] = {2, "UPDATE operations SET owner = NULL, lease_until_ms = 0, wake_at_ms = $2 WHERE open = 1 "
+                       "AND owner = $1 AND state <> 'dispatched'"},
+    [PG_WATCH] = {2, "UPDATE operations SET watched = 1 WHERE tenant = $1 AND id = $2 AND watched = 0"},
+    [PG_NOTIFY] = {1, "SELECT pg_notify('" PG_NEWS_CHANNEL "', $1)"},
     [PG_MARK] = {4, "UPDATE operations SET delivered = greatest(delivered, $2), orphaned = CASE WHEN $4 = 1 THEN 0 "
                     "ELSE greatest(orphaned, $3) END WHERE id = $1 AND (delivered < $2 OR orphaned <> "
                     "CASE WHEN $4 = 1 THEN 0 ELSE greatest(orphaned, $3) END)"},

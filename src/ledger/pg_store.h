@@ -19,7 +19,7 @@
 /* Defaults of the session; what the URL's options set counts instead. */
 #define PG_STATEMENT_MS 10000
 #define PG_LOCK_MS      5000
-#define PG_IDLE_MS      10000
+#define PG_IDLE_MS      2000
 #define PG_CONNECT_S    3
 /* How long the server may say nothing at all before it is taken for lost. */
 #define PG_SILENCE_MS 20000
@@ -27,11 +27,14 @@
  * for the word of a standby it has lost would wait for ever. */
 #define PG_SETUP_MS 8000
 /* How often pg.waits is asked while the server is waited for. */
-#define PG_SLICE_MS 200
+#define PG_SLICE_MS     200
 #define PG_SERVER_LEAST 150000 /* as PQserverVersion has it */
 /* Clocks that agree so far are taken as the same; they are compared that often. */
 #define PG_CLOCK_SLACK_MS 100
 #define PG_CLOCK_EVERY_MS 1000
+/* News of watched operations (pg_news.h); the server takes less than 8000 bytes in one. */
+#define PG_NEWS_CHANNEL   "onced"
+#define PG_NEWS_BYTES_MAX 7900
 
 enum pg_fault {
     PG_FINE,
@@ -88,6 +91,9 @@ enum pg_statement {
     PG_MOVE,
     PG_MOVE_NOTED,
     PG_CLAIM,
+    PG_RELEASE,
+    PG_WATCH,
+    PG_NOTIFY,
     PG_MARK,
     PG_DELETE_HISTORY,
     PG_DELETE_OPERATION,
@@ -175,8 +181,9 @@ struct pg {
     char *url;
     char name[128]; /* of the database for messages: "database at host"; never a password */
     struct env *env;
-    bool own_clock;    /* times are the caller's (tests): the database's clock is not asked */
-    int64_t offset_ms; /* the database's clock minus ours; 0 while they agree within PG_CLOCK_SLACK_MS */
+    struct env_shared *clock; /* env, when it is to follow the database's clock; else NULL */
+    bool own_clock;           /* times are the caller's (tests): the database's clock is not asked */
+    int64_t offset_ms;        /* the database's clock minus ours; 0 while they agree within PG_CLOCK_SLACK_MS */
     int64_t clock_asked_ms, clock_before_ms; /* when it was asked last: monotonic, and ours */
     int clock_ticket;                        /* of the transaction at hand, -1: not asked */
     /* This process in the table gateways: every writing transaction sets its batch there and fails when another
@@ -203,6 +210,9 @@ struct pg {
     enum pg_fault fault;  /* of the command or transaction at hand */
     bool writing;         /* the transaction is */
     int64_t moved[STATE_COUNT];
+    bool mute;                       /* the server knows no notifications: others find out by looking */
+    char (*news)[OPERATION_ID_SIZE]; /* watched operations that the transaction at hand moves */
+    size_t news_count, news_room;
 };
 
 /* ---- connection (pg_connect.c) ---- */
@@ -390,6 +400,8 @@ void pg_execute(struct pg *pg, struct ledger_request *request, const struct pg_a
 enum err_code pg_admit(struct pg *pg, struct ledger_request *request, const struct pg_ahead *ahead);
 enum err_code pg_transition(struct pg *pg, struct ledger_request *request, const struct pg_ahead *ahead);
 enum err_code pg_mark(struct pg *pg, struct ledger_request *request, const struct pg_ahead *ahead);
+enum err_code pg_watch(struct pg *pg, struct ledger_request *request);
+enum err_code pg_release_claims(struct pg *pg, struct ledger_request *request);
 enum err_code pg_claim(struct pg *pg, struct ledger_request *request);
 enum err_code pg_expire(struct pg *pg, struct ledger_request *request);
 enum err_code pg_acknowledge(struct pg *pg, struct ledger_request *request);

@@ -1,4 +1,5 @@
 /* The commands that write. */
+#include "base/mem.h"
 #include "core/playbook.h"
 #include "core/steps.h"
 #include "ledger/claim_store.h"
@@ -53,6 +54,8 @@ size_t pg_locks_of(const struct ledger_request *request, int64_t locks[PG_LOCKS_
             locks[count++] = tenant_lock(op->tenant);
     } else if (request->command == LEDGER_MARK) {
         locks[count++] = operation_lock(request->mark.operation);
+    } else if (request->command == LEDGER_WATCH) {
+        locks[count++] = operation_lock(request->get.operation);
     } else if (request->command == LEDGER_EXPIRE) {
         locks[count++] = operation_lock(request->expire.operation);
     } else if (request->command == LEDGER_ENTITY_RELEASE) {
@@ -489,6 +492,17 @@ static enum err_code write_rest(struct pg *pg, const struct ledger_transition *c
     return ERR_NONE;
 }
 
+static void note_news(struct pg *pg, const char *id)
+{
+    if (pg->mute)
+        return;
+    if (pg->news_count == pg->news_room) {
+        pg->news_room = pg->news_room ? 2 * pg->news_room : 64;
+        pg->news = mem_grow(pg->news, pg->news_room * sizeof *pg->news);
+    }
+    memcpy(pg->news[pg->news_count++], id, OPERATION_ID_SIZE);
+}
+
 /* One operation's row, history, incidents and claims. ticket: of a move that was asked for ahead, -1 = none. The events
  * tell the former state; without any it is read first. */
 static enum err_code write_change(struct pg *pg, struct ledger_transition *change, int ticket, enum state *from,
@@ -511,6 +525,9 @@ static enum err_code write_change(struct pg *pg, struct ledger_transition *chang
         return explain(pg, change, err);
     pg->moved[*from]--;
     pg->moved[op->state]++;
+    struct pg_row row = pg_row(pg, result, 0, &pg->scratch);
+    if (pg_take_int(&row))
+        note_news(pg, op->id);
     if (write_rest(pg, change, err))
         return err->code;
     return op->claims.p ? pg_claim_moved(pg, *from, change, err) : ERR_NONE;
@@ -616,12 +633,14 @@ static enum err_code write_claims(struct pg *pg, struct ledger_request *request)
         struct pg_query query;
         claim->former_owners[i] = op->owner;
         op->owner = owner;
-        op->lease_until_ms = op->wake_at_ms = until;
+        op->lease_until_ms = until;
+        op->wake_at_ms = ledger_renewal_ms(claim);
         pg_query(&query, pg, PG_CLAIM);
         pg_put_text(&query, op->tenant);
         pg_put_text(&query, op->id);
         pg_put_text(&query, owner);
         pg_put_moment(&query, until);
+        pg_put_moment(&query, op->wake_at_ms);
         if (pg_write(&query, &request->err))
             return request->err.code;
     }
@@ -678,6 +697,31 @@ enum err_code pg_claim(struct pg *pg, struct ledger_request *request)
     claim->next_wake_ms = 0;
     if (find_claims(pg, request) || write_claims(pg, request) || next_wake(pg, request))
         return request->err.code;
+    return ERR_NONE;
+}
+
+/* What it has become is read behind the mark, in the same transaction: a move that the mark came too late for is in it.
+ */
+enum err_code pg_watch(struct pg *pg, struct ledger_request *request)
+{
+    struct pg_query query;
+    pg_query(&query, pg, PG_WATCH);
+    pg_put_text(&query, request->get.tenant);
+    pg_put_text(&query, request->get.operation);
+    return pg_write(&query, &request->err) ? request->err.code : pg_get(pg, request);
+}
+
+enum err_code pg_release_claims(struct pg *pg, struct ledger_request *request)
+{
+    struct ledger_release *release = &request->release;
+    const PGresult *result;
+    struct pg_query query;
+    pg_query(&query, pg, PG_RELEASE);
+    pg_put_text(&query, release->owner);
+    pg_put_moment(&query, release->now_ms);
+    if (pg_ask(&query, &request->err) || pg_answer(pg, query.ticket, &result, &request->err))
+        return request->err.code;
+    release->count = pg_written(result);
     return ERR_NONE;
 }
 

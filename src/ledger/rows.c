@@ -240,6 +240,8 @@ bool ledger_command_writes(enum ledger_command command)
     case LEDGER_TRANSITION:
     case LEDGER_CLAIM_DUE:
     case LEDGER_MARK:
+    case LEDGER_WATCH:
+    case LEDGER_RELEASE:
     case LEDGER_EXPIRE:
     case LEDGER_ACKNOWLEDGE:
     case LEDGER_TOKEN_ADD:

@@ -84,7 +84,10 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_UPDATE_OPERATION] = UPDATE_LIFE "n = ?",
     [SQL_UPDATE_IF] = UPDATE_LIFE "n = ? AND id = ? AND rev = ?",
     [SQL_UPDATE_IF_OWNER] = UPDATE_LIFE "n = ? AND id = ? AND rev = ? AND owner = ?",
-    [SQL_CLAIM] = "UPDATE operations SET owner = ?2, lease_until_ms = ?3, wake_at_ms = ?3 WHERE n = ?1",
+    [SQL_CLAIM] = "UPDATE operations SET owner = ?2, lease_until_ms = ?3, wake_at_ms = ?4 WHERE n = ?1",
+    [SQL_RELEASE] =
+        "UPDATE operations SET owner = NULL, lease_until_ms = 0, wake_at_ms = ?2 WHERE open = 1 AND owner = ?1 "
+        "AND state <> ?3",
     [SQL_MARK] = "UPDATE operations SET delivered = ?2, orphaned = ?3 WHERE n = ?1",
     [SQL_SET_DOUBT] = "INSERT OR REPLACE INTO doubts (operation, tenant, tool, principal, unknown_since_ms) "
                       "SELECT n, tenant, tool, principal, unknown_since_ms FROM operations WHERE n = ?1",
@@ -391,6 +394,8 @@ static enum err_code execute(struct store *store, struct ledger_request *request
     case LEDGER_TRANSITION: return store_transition(store, request);
     case LEDGER_CLAIM_DUE: return store_claim(store, request);
     case LEDGER_MARK: return store_mark(store, request);
+    case LEDGER_WATCH: return store_get(store, request); /* no other process moves anything */
+    case LEDGER_RELEASE: return store_release_claims(store, request);
     case LEDGER_EXPIRE: return store_expire(store, request);
     case LEDGER_GET: return store_get(store, request);
     case LEDGER_GET_BY_KEY: return store_get_by_key(store, request);

@@ -62,6 +62,7 @@ enum statement {
     SQL_UPDATE_IF,
     SQL_UPDATE_IF_OWNER,
     SQL_CLAIM,
+    SQL_RELEASE,
     SQL_MARK,
     SQL_SET_DOUBT,
     SQL_DELETE_DOUBT,
@@ -296,6 +297,7 @@ enum err_code store_admit(struct store *store, struct ledger_request *request);
 enum err_code store_transition(struct store *store, struct ledger_request *request);
 enum err_code store_claim(struct store *store, struct ledger_request *request);
 enum err_code store_mark(struct store *store, struct ledger_request *request);
+enum err_code store_release_claims(struct store *store, struct ledger_request *request);
 enum err_code store_expire(struct store *store, struct ledger_request *request);
 enum err_code store_acknowledge(struct store *store, struct ledger_request *request);
 enum err_code store_token_add(struct store *store, struct ledger_request *request);

@@ -628,10 +628,12 @@ static enum err_code write_claims(struct store *store, struct ledger_request *re
         struct operation *op = claim->ops[i];
         claim->former_owners[i] = op->owner;
         op->owner = owner;
-        op->lease_until_ms = op->wake_at_ms = until;
+        op->lease_until_ms = until;
+        op->wake_at_ms = ledger_renewal_ms(claim);
         sqlite3_bind_int64(update, 1, places[i]);
         bind_text(update, 2, owner);
         sqlite3_bind_int64(update, 3, until);
+        sqlite3_bind_int64(update, 4, op->wake_at_ms);
         if (store_run(store, update, err))
             return err->code;
     }
@@ -684,6 +686,21 @@ enum err_code store_claim(struct store *store, struct ledger_request *request)
         next_wake(store, request, held_until))
         return request->err.code;
     return ERR_NONE;
+}
+
+enum err_code store_release_claims(struct store *store, struct ledger_request *request)
+{
+    struct ledger_release *release = &request->release;
+    struct err *err = &request->err;
+    sqlite3_stmt *update = store_may_write(store, err) ? NULL : store_prepare(store, SQL_RELEASE, err);
+    if (!update)
+        return err->code;
+    bind_text(update, 1, release->owner);
+    sqlite3_bind_int64(update, 2, release->now_ms);
+    sqlite3_bind_int(update, 3, store->names.number[NAME_STATE][STATE_DISPATCHED]);
+    if (store_run(store, update, err) == 0)
+        release->count = sqlite3_changes(store->db);
+    return err->code;
 }
 
 /* ---- marks, expiry ---- */

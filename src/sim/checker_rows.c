@@ -818,7 +818,22 @@ static void claimed(struct checker_model *model, unsigned number, const struct l
             sim_violated(model->sim, "15 leases are exclusive: gw%u claims %s (intent %u), held by %s for %lld ms more",
                          number, row->id, row->intent, row->owner, (long long)(row->lease_until_ms - claim->now_ms));
         check_copy(row->owner, sizeof row->owner, claim->owner);
-        row->lease_until_ms = row->wake_at_ms = claim->now_ms + claim->lease_ms;
+        row->lease_until_ms = claim->now_ms + claim->lease_ms;
+        row->wake_at_ms = ledger_renewal_ms(claim);
+    }
+}
+
+/* Only what is its own, and nothing of which bytes may be under way. */
+static void released(struct checker_model *model, const struct ledger_release *release)
+{
+    for (size_t i = 0; i < model->row_count; i++) {
+        struct check_row *row = model->rows[i];
+        if (row->dropped || strcmp(row->owner, release->owner) != 0 || state_terminal(row->state) ||
+            row->state == STATE_DISPATCHED)
+            continue;
+        row->owner[0] = '\0';
+        row->lease_until_ms = 0;
+        row->wake_at_ms = release->now_ms;
     }
 }
 
@@ -862,6 +877,8 @@ void check_committed(struct checker_model *model, unsigned number, const struct 
     case LEDGER_EXPIRE: expired(model, &request->expire); break;
     case LEDGER_RECORD_INBOUND: check_event_recorded(model, &request->record_inbound); break;
     case LEDGER_INBOX_PRUNE: check_events_pruned(model, &request->inbox_prune); break;
+    case LEDGER_RELEASE: released(model, &request->release); break;
+    case LEDGER_WATCH:
     case LEDGER_GET:
     case LEDGER_GET_BY_KEY:
     case LEDGER_LIST:

@@ -49,6 +49,11 @@ struct engine *gateway_engine(struct gateway *gateway)
     return gateway->engine;
 }
 
+struct ledger *gateway_ledger(struct gateway *gateway)
+{
+    return gateway->store;
+}
+
 const char *gateway_name(const struct gateway *gateway)
 {
     return gateway->name;

@@ -106,6 +106,7 @@ struct sim {
     struct world_env env;
     bool over;              /* no new faults, no new calls: everything is to settle */
     struct ledger *backing; /* the one ledger behind all gateways */
+    struct map watched;     /* operation id → itself: gateways are told of its moves (store.c) */
     struct registry *registry;
     struct gateway *gateways[SIM_GATEWAYS_MAX];
     struct sim_tools *tools;

@@ -18,6 +18,8 @@ void gateway_calm(struct gateway *gateway);
 bool gateway_quiet(const struct gateway *gateway);
 int64_t gateway_clock_ms(struct gateway *gateway); /* as it sees it */
 
+/* NULL while it is down. */
+struct ledger *gateway_ledger(struct gateway *gateway);
 bool store_quiet(const struct ledger *store);
 
 #endif

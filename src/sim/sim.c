@@ -173,6 +173,7 @@ static unsigned drawn_percent(struct sim *sim)
 
 static void set_up(struct sim *sim)
 {
+    map_init(&sim->watched);
     sim->fault_percent = drawn_percent(sim);
     sim->tools = tools_new(sim);
     sim->checker = checker_new(sim);
@@ -202,6 +203,10 @@ static void tear_down(struct sim *sim)
     checker_free(sim->checker);
     tools_free(sim->tools);
     ledger_close(sim->backing);
+    size_t at = 0;
+    for (char *id; (id = map_next(&sim->watched, &at));)
+        free(id);
+    map_release(&sim->watched);
     free(sim->heap);
 }
 

@@ -5,6 +5,8 @@
  *                  │                          │
  *                  └── the gateway dies: what was executed of the batch is the dice's choice, nobody is told ──┘
  *
+ * News of watched operations are made here, whatever the ledger behind; some are lost.
+ *
  * Kept of ledger.h: done comes in the order of submission, and a command that ends with an error had no effect. */
 #include "base/mem.h"
 #include "sim/run.h"
@@ -37,7 +39,9 @@ struct store {
     struct dice dice;
     uint32_t slow_window, fault_window; /* the last ones in which faults were rolled for, + 1 */
     struct entries waiting, batch, finished;
-    struct sim_event commit, answer;
+    struct sim_event commit, answer, tell;
+    char **news; /* ids to be told */
+    size_t news_count, news_room;
     int64_t answer_at_ms, outage_until_ms;
     bool cut;
     size_t executing; /* given to the backing ledger, not back yet */
@@ -119,6 +123,86 @@ static void say_change(struct store *store, const struct ledger_request *request
         sim_say(sim, who, "%s: incident %s", op->id, incident_kind_name(request->transition.incidents[i].kind));
 }
 
+/* ---- news ---- */
+
+#define NEWS_STREAM 0x4000000 /* beside the numbers of gateways and their lives */
+
+static void drop_news(struct store *store)
+{
+    schedule_drop(store->sim, &store->tell);
+    for (size_t i = 0; i < store->news_count; i++)
+        free(store->news[i]);
+    free(store->news);
+    store->news = NULL;
+    store->news_count = store->news_room = 0;
+}
+
+static void run_tell(struct sim *sim, struct sim_event *event)
+{
+    struct store *store = (struct store *)((char *)event - offsetof(struct store, tell));
+    char **news = store->news;
+    size_t count = store->news_count;
+    if (sim->now_ms < gateway_paused_until(store->gateway)) {
+        schedule_at(sim, event, gateway_paused_until(store->gateway));
+        return;
+    }
+    store->news = NULL;
+    store->news_count = store->news_room = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (store->base.news)
+            store->base.news(store->base.news_user, news[i]);
+        free(news[i]);
+    }
+    free(news);
+    gateway_moved(store->gateway);
+}
+
+static void bring_news(struct store *store, const char *operation)
+{
+    struct sim *sim = store->sim;
+    struct dice dice = store->dice;
+    dice.stream |= NEWS_STREAM;
+    dice.index = (uint32_t)(sim->now_ms - SIM_START_MS) * 2;
+    int64_t way = roll_between(&dice, 0, 30);
+    bool lost = roll(&dice, 6) == 0;
+    if (store->cut || lost)
+        return;
+    if (store->news_count == store->news_room) {
+        store->news_room = store->news_room ? 2 * store->news_room : 8;
+        store->news = mem_grow(store->news, store->news_room * sizeof *store->news);
+    }
+    store->news[store->news_count++] = mem_copy_text(operation);
+    if (!store->tell.place)
+        schedule_in(sim, &store->tell, way);
+}
+
+static void tell_move(struct sim *sim, const struct operation *op)
+{
+    if (!op || !map_get(&sim->watched, op->id))
+        return;
+    for (unsigned i = 0; i < sim->options->gateways; i++) {
+        struct ledger *ledger = sim->gateways[i] ? gateway_ledger(sim->gateways[i]) : NULL;
+        if (ledger)
+            bring_news((struct store *)ledger, op->id);
+    }
+}
+
+static void tell_of(struct sim *sim, const struct ledger_request *request)
+{
+    if (request->command == LEDGER_WATCH && !map_get(&sim->watched, request->get.operation)) {
+        char *id = mem_copy_text(request->get.operation);
+        map_put(&sim->watched, id, id);
+    } else if (request->command == LEDGER_TRANSITION) {
+        const struct ledger_transition *change = &request->transition;
+        tell_move(sim, change->op);
+        tell_move(sim, change->undone ? change->undone->op : NULL);
+        tell_move(sim, change->parent ? change->parent->op : NULL);
+    } else if (request->command == LEDGER_ADMIT && request->admit.result.verdict == VERDICT_NEW) {
+        tell_move(sim, request->admit.undoes ? request->admit.undoes->op : NULL);
+        tell_move(sim, request->admit.parent ? request->admit.parent->op : NULL);
+    }
+}
+
 static void executed(struct store *store, const struct entry *entry)
 {
     struct sim *sim = store->sim;
@@ -141,8 +225,10 @@ static void executed(struct store *store, const struct entry *entry)
     sim->changes += changed;
     if (changed && sim_traced(sim))
         say_change(store, request);
-    if (request->code == 0)
+    if (request->code == 0) {
         checker_committed(sim, store->gateway, request);
+        tell_of(sim, request);
+    }
     if (changed || request->code == ERR_STALE)
         watch_change(store, entry);
 }
@@ -320,6 +406,7 @@ static void close_store(struct ledger *base)
     free(store->waiting.items);
     free(store->batch.items);
     free(store->finished.items);
+    drop_news(store);
     free(store);
 }
 
@@ -335,6 +422,7 @@ struct ledger *store_new(struct sim *sim, struct gateway *gateway)
     store->dice = dice_of(sim, STREAM(STREAM_STORE, place));
     store->commit.run = run_commit;
     store->answer.run = run_answer;
+    store->tell.run = run_tell;
     return &store->base;
 }
 
@@ -344,6 +432,7 @@ void store_cut(struct ledger *base)
     struct store *store = (struct store *)base;
     schedule_drop(store->sim, &store->commit);
     schedule_drop(store->sim, &store->answer);
+    drop_news(store);
     if (store->cut)
         return;
     store->cut = true;

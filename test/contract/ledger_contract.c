@@ -517,7 +517,8 @@ static void claims_open_rows_first_and_oldest(void **state)
     assert_null(got->former_owners[0]);
     assert_true(got->next_wake_ms <= now); /* more are due */
     first->owner = OWNER;
-    first->lease_until_ms = first->wake_at_ms = now + 2000;
+    first->lease_until_ms = now + 2000;
+    first->wake_at_ms = ledger_renewal_ms(got);
     assert_same_operation(got->ops[0], first);
     assert_same_operation(get(world, first->id), first); /* rev as before */
     got = claim(world, OWNER, 2000, 10);
@@ -563,6 +564,74 @@ static void leases_protect_due_rows(void **state)
     got = claim(world, OWNER, 2000, 10);
     assert_int_equal(got->count, 1);
     assert_string_equal(got->former_owners[0], OWNER);
+}
+
+/* With a third of the lease left the owner renews it; others may not have the row before it has ended. */
+static void the_last_third_of_a_lease_is_for_its_renewal(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    int64_t start = op->wake_at_ms = world->now_ms;
+    admit(world, op);
+    assert_int_equal(claim(world, OWNER, 3000, 10)->ops[0]->wake_at_ms, start + 2000);
+    assert_int_equal(get(world, op->id)->lease_until_ms, start + 3000);
+    world->now_ms = start + 2000;
+    struct ledger_claim *got = claim(world, OTHER_OWNER, 3000, 10);
+    assert_int_equal(got->count, 0);
+    assert_int_equal(got->next_wake_ms, start + 3000);
+    got = claim(world, OWNER, 3000, 10);
+    assert_int_equal(got->count, 1);
+    assert_int_equal(got->ops[0]->lease_until_ms, start + 5000);
+    world->now_ms = start + 4999;
+    assert_int_equal(claim(world, OTHER_OWNER, 3000, 10)->count, 0);
+}
+
+/* A gateway that stops lets go of its own rows only, and of none that it has sent something for. */
+static void released_rows_are_free(void **state)
+{
+    struct world *world = *state;
+    static const enum state states[] = {STATE_PENDING_DISPATCH, STATE_PENDING_DISPATCH, STATE_DISPATCHED,
+                                        STATE_COMPLETED_SUCCESS};
+    static const char *const owners[] = {OWNER, OTHER_OWNER, OWNER, OWNER};
+    struct operation *ops[4];
+    for (int i = 0; i < 4; i++) {
+        ops[i] = make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), 1);
+        ops[i]->state = states[i];
+        ops[i]->owner = owners[i];
+        ops[i]->lease_until_ms = ops[i]->wake_at_ms = world->now_ms + 60000;
+        admit(world, ops[i]);
+    }
+    struct ledger_request *request = make_request(world, LEDGER_RELEASE);
+    request->release = (struct ledger_release){.owner = OWNER, .now_ms = world->now_ms};
+    assert_int_equal(call(world, request), 0);
+    assert_int_equal(request->release.count, 1);
+    struct ledger_claim *got = claim(world, OTHER_OWNER, 2000, 10);
+    assert_int_equal(got->count, 1);
+    assert_string_equal(got->ops[0]->id, ops[0]->id);
+    assert_null(got->former_owners[0]);
+    assert_int_equal(got->ops[0]->rev, ops[0]->rev);
+    for (int i = 1; i < 4; i++)
+        assert_string_equal(get(world, ops[i]->id)->owner, owners[i]);
+}
+
+/* To watch is to look, too. */
+static void a_watch_answers_like_a_look(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    admit(world, op);
+    struct ledger_request *request = make_request(world, LEDGER_WATCH);
+    request->get = (struct ledger_get){.tenant = op->tenant, .operation = op->id};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(call(world, request), 0);
+        assert_same_operation(request->get.op, get(world, op->id));
+        if (i == 0)
+            move(world, op, STATE_DISPATCHED);
+    }
+    assert_int_equal(request->get.op->state, STATE_DISPATCHED);
+    request->get.operation = "op_00000000000000000000000000";
+    assert_int_equal(call(world, request), ERR_NOT_FOUND);
+    assert_null(request->get.op);
 }
 
 static void foreign_rows_are_taken_over(void **state)
@@ -865,6 +934,9 @@ static const struct CMUnitTest decisions[] = {
     CONTRACT_TEST(claims_open_rows_first_and_oldest),
     CONTRACT_TEST(s69_lease_ends_on_the_millisecond),
     CONTRACT_TEST(leases_protect_due_rows),
+    CONTRACT_TEST(the_last_third_of_a_lease_is_for_its_renewal),
+    CONTRACT_TEST(released_rows_are_free),
+    CONTRACT_TEST(a_watch_answers_like_a_look),
     CONTRACT_TEST(foreign_rows_are_taken_over),
     CONTRACT_TEST(leases_of_executors_outlive_processes),
     CONTRACT_TEST(tombstones_stay),

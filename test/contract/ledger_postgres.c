@@ -5,8 +5,10 @@
 #include "core/claims.h"
 #include "ledger/postgres.h"
 
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 /* ---- setting ---- */
 
@@ -224,6 +226,86 @@ static void claims_are_spread(void **state)
     assert_int_equal(stored("SELECT count(*) FROM operations WHERE owner IS NULL"), 0);
 }
 
+/* ---- news ---- */
+
+struct listener {
+    sem_t ready;
+    char told[8][OPERATION_ID_SIZE];
+    size_t count;
+    bool missing;
+};
+
+static void ring(void *user)
+{
+    sem_post(&((struct listener *)user)->ready);
+}
+
+static void hear(void *user, const char *operation)
+{
+    struct listener *listener = user;
+    if (!operation)
+        listener->missing = true;
+    else if (listener->count < 8)
+        snprintf(listener->told[listener->count++], OPERATION_ID_SIZE, "%s", operation);
+}
+
+/* Until it has heard something: false after ten seconds. */
+static bool listen_until(struct ledger *ledger, struct listener *listener, size_t count)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 10;
+    for (;;) {
+        ledger_poll(ledger);
+        if (listener->missing && listener->count >= count)
+            return true;
+        if (sem_timedwait(&listener->ready, &until))
+            return false;
+    }
+}
+
+/* Only what is watched is told, by whom ever it is moved, and not to who moved it. */
+static void moves_of_watched_operations_are_told(void **state)
+{
+    struct world *world = *state;
+    struct listener listener = {0};
+    struct ledger *other = NULL;
+    struct err err = {0};
+    sem_init(&listener.ready, 0, 0);
+    struct ledger_postgres_options options = {
+        .url = postgres_url(), .own_clock = true, .notify = ring, .user = &listener};
+    if (ledger_postgres_open(&options, env_system(), &other, &err))
+        fail_msg("%s", err.text);
+    ledger_on_news(other, hear, &listener);
+    assert_true(listen_until(other, &listener, 0)); /* it listens: what was before may be missing */
+    struct operation *ops[3];
+    for (int i = 0; i < 3; i++) {
+        ops[i] = make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), 1);
+        admit(world, ops[i]);
+    }
+    for (int i = 1; i < 3; i++) {
+        struct ledger_request *request = make_request(world, LEDGER_WATCH);
+        request->get = (struct ledger_get){.tenant = ops[i]->tenant, .operation = ops[i]->id};
+        assert_int_equal(ledger_call(i == 1 ? other : world->ledger, request), 0);
+    }
+    for (int i = 0; i < 3; i++)
+        move(world, ops[i], STATE_DISPATCHED);
+    assert_true(listen_until(other, &listener, 2));
+    move(world, ops[2], STATE_COMPLETED_SUCCESS);
+    assert_true(listen_until(other, &listener, 3));
+    assert_int_equal(listener.count, 3);
+    assert_string_equal(listener.told[0], ops[1]->id);
+    assert_string_equal(listener.told[1], ops[2]->id);
+    assert_string_equal(listener.told[2], ops[2]->id);
+    struct ledger_request *own = make_transition(world, ops[1], STATE_COMPLETED_SUCCESS);
+    assert_int_equal(ledger_call(other, own), 0);
+    move(world, ops[2], STATE_COMPENSATING);
+    assert_true(listen_until(other, &listener, 4));
+    assert_string_equal(listener.told[3], ops[2]->id);
+    ledger_close(other);
+    sem_destroy(&listener.ready);
+}
+
 /* ---- connections that break ---- */
 
 static void a_broken_connection_is_made_anew(void **state)
@@ -369,6 +451,31 @@ static int64_t hour_ahead(struct env *env)
     return env_system()->now_ms(env_system()) + 3600000;
 }
 
+/* The clock that gateways share is the database's, wherever it began; then nothing is converted. */
+static void a_shared_clock_is_put_right(void **state)
+{
+    struct world *world = *state;
+    for (int minutes = -10; minutes <= 10; minutes += 20) {
+        struct env_shared clock;
+        struct ledger *ledger = NULL;
+        struct err err = {0};
+        env_shared_init(&clock);
+        env_shared_adjust(&clock, INT64_C(60000) * minutes);
+        struct ledger_postgres_options options = {.url = postgres_url(), .clock = &clock};
+        if (ledger_postgres_open(&options, &clock.env, &ledger, &err))
+            fail_msg("%s", err.text);
+        struct operation *op = make_operation(world, "refund", minutes < 0 ? "behind" : "ahead", 1);
+        op->wake_at_ms = clock.env.now_ms(&clock.env);
+        struct ledger_request *request = make_admit(world, op);
+        assert_int_equal(ledger_call(ledger, request), 0);
+        ledger_close(ledger);
+        assert_int_equal(get(world, op->id)->wake_at_ms, op->wake_at_ms);
+    }
+    long off =
+        stored("SELECT max(abs(wake_at_ms - (extract(epoch FROM clock_timestamp()) * 1000)::bigint)) FROM operations");
+    assert_in_range(off, 0, 30000);
+}
+
 /* A gateway whose clock is wrong writes leases by the database's, and reads its own times back. */
 static void leases_go_by_the_databases_clock(void **state)
 {
@@ -475,6 +582,7 @@ int run_postgres_tests(void)
         POSTGRES_TEST(a_budget_is_never_overdrawn),
         POSTGRES_TEST(a_transition_is_made_once),
         POSTGRES_TEST(claims_are_spread),
+        POSTGRES_TEST(moves_of_watched_operations_are_told),
         POSTGRES_TEST(a_broken_connection_is_made_anew),
         POSTGRES_TEST(a_lost_commit_is_found_out),
         POSTGRES_TEST(a_connection_given_up_commits_nothing),
@@ -482,6 +590,7 @@ int run_postgres_tests(void)
         POSTGRES_TEST(a_lock_is_not_waited_for_without_end),
         POSTGRES_TEST(what_the_dead_counted_stays),
         POSTGRES_TEST(leases_go_by_the_databases_clock),
+        POSTGRES_TEST(a_shared_clock_is_put_right),
         POSTGRES_TEST(texts_that_postgres_refuses_are_mended),
         POSTGRES_TEST(refusals_say_what_to_do),
         POSTGRES_TEST(tables_are_made_once),

@@ -181,6 +181,8 @@ static enum err_code execute(struct engine *engine, struct ledger_request *reque
     case LEDGER_TRANSITION:
     case LEDGER_CLAIM_DUE:
     case LEDGER_MARK:
+    case LEDGER_WATCH:
+    case LEDGER_RELEASE:
     case LEDGER_EXPIRE: break;
     }
     return err_set(&request->err, ERR_INTERNAL, "the door has no business with this command");

@@ -18,6 +18,7 @@ CREATE TABLE gateways (
 CREATE TABLE operations (
   {define operation},
   open smallint NOT NULL,               -- 1: the state is not terminal
+  watched smallint NOT NULL DEFAULT 0,  -- 1: somebody waits for it elsewhere; its moves are told as news (pg_news.h)
   repeat_hash bigint NOT NULL,          -- 64 bits over (tenant, tool, principal, fingerprint)
   -- The first line of an operation's life and its first attempt, as they nearly always are, lie in the row itself;
   -- otherwise these are NULL and history has them.

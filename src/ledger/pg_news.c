@@ -1,0 +1,208 @@
+#include "ledger/pg_news.h"
+
+#include "base/mem.h"
+#include "ledger/queue.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define KEPT_MAX     4096 /* ids between two calls of pg_news_tell; beyond: "some may be missing" */
+#define PAUSE_MIN_MS 100  /* between attempts to connect; they double */
+#define PAUSE_MAX_MS 5000
+/* Without a word from us a firewall forgets the connection, and a server that is gone is not noticed. */
+#define ALIVE_MS 30000
+
+typedef char news_id[OPERATION_ID_SIZE];
+
+struct pg_news {
+    struct pg pg; /* the thread's */
+    void (*notify)(void *user);
+    void *user;
+    char gateway[ULID_CHARS + 1];
+    int stop_fd;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards from here … */
+    news_id *ids;
+    size_t count;
+    bool missing;
+    bool stopping; /* … to here */
+};
+
+/* ---- what came ---- */
+
+static bool is_stopping(struct pg_news *news)
+{
+    pthread_mutex_lock(&news->mutex);
+    bool stopping = news->stopping;
+    pthread_mutex_unlock(&news->mutex);
+    return stopping;
+}
+
+static void keep(struct pg_news *news, struct str id)
+{
+    if (id.n >= OPERATION_ID_SIZE || news->count == KEPT_MAX) {
+        news->missing = true;
+        return;
+    }
+    char *kept = news->ids[news->count++];
+    memcpy(kept, id.p, id.n);
+    kept[id.n] = '\0';
+}
+
+/* "GATEWAY ID ID …" */
+static void take_text(struct pg_news *news, const char *text)
+{
+    size_t sender = strcspn(text, " ");
+    if (text[sender] == '\0' || (sender == strlen(news->gateway) && memcmp(text, news->gateway, sender) == 0))
+        return;
+    pthread_mutex_lock(&news->mutex);
+    bool quiet = news->count == 0 && !news->missing;
+    for (const char *p = text + sender; *p;) {
+        p += strspn(p, " ");
+        size_t n = strcspn(p, " ");
+        if (n > 0)
+            keep(news, (struct str){p, n});
+        p += n;
+    }
+    pthread_mutex_unlock(&news->mutex);
+    if (quiet)
+        news->notify(news->user);
+}
+
+static void note_missing(struct pg_news *news)
+{
+    pthread_mutex_lock(&news->mutex);
+    bool quiet = news->count == 0 && !news->missing;
+    news->missing = true;
+    pthread_mutex_unlock(&news->mutex);
+    if (quiet)
+        news->notify(news->user);
+}
+
+void pg_news_tell(struct pg_news *news, ledger_news_fn *tell, void *user)
+{
+    pthread_mutex_lock(&news->mutex);
+    size_t count = news->count;
+    bool missing = news->missing;
+    news_id *ids = count ? mem_alloc(count * sizeof *ids) : NULL;
+    if (count)
+        memcpy(ids, news->ids, count * sizeof *ids);
+    news->count = 0;
+    news->missing = false;
+    pthread_mutex_unlock(&news->mutex);
+    if (missing)
+        tell(user, NULL);
+    for (size_t i = 0; i < count; i++)
+        tell(user, ids[i]);
+    free(ids);
+}
+
+/* ---- the connection ---- */
+
+/* Waits until the server says something, it is time to end, or timeout_ms is over. */
+static void sleep_on(struct pg_news *news, int fd, int timeout_ms)
+{
+    struct pollfd fds[2] = {{.fd = news->stop_fd, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
+    poll(fds, fd < 0 ? 1 : 2, timeout_ms);
+}
+
+/* Until the connection breaks. */
+static void listen_on(struct pg_news *news)
+{
+    PGconn *conn = news->pg.conn;
+    struct err err = {0};
+    PGnotify *note;
+    while (!is_stopping(news) && PQconsumeInput(conn) && PQstatus(conn) == CONNECTION_OK) {
+        while ((note = PQnotifies(conn))) {
+            take_text(news, note->extra);
+            PQfreemem(note);
+        }
+        struct pollfd ready = {.fd = PQsocket(conn), .events = POLLIN};
+        sleep_on(news, ready.fd, ALIVE_MS);
+        if (poll(&ready, 1, 0) == 0 && !is_stopping(news) && pg_exec(&news->pg, "SELECT 1", &err))
+            return;
+    }
+}
+
+static void *news_main(void *arg)
+{
+    struct pg_news *news = arg;
+    int pause_ms = PAUSE_MIN_MS;
+    pthread_setname_np(pthread_self(), "news");
+    while (!is_stopping(news)) {
+        struct err err = {0};
+        if (pg_connect_bare(&news->pg, &err) == 0 && pg_exec(&news->pg, "LISTEN " PG_NEWS_CHANNEL, &err) == 0) {
+            pause_ms = PAUSE_MIN_MS;
+            note_missing(news); /* what was told before we listened */
+            listen_on(news);
+        }
+        pg_disconnect(&news->pg);
+        sleep_on(news, -1, is_stopping(news) ? 0 : pause_ms);
+        pause_ms = 2 * pause_ms < PAUSE_MAX_MS ? 2 * pause_ms : PAUSE_MAX_MS;
+    }
+    return NULL;
+}
+
+/* pg.waits: on this thread, while the server says nothing. */
+static bool ends(void *owner, int64_t waited_ms)
+{
+    (void)waited_ms;
+    return is_stopping(owner);
+}
+
+/* ---- life ---- */
+
+static void release(struct pg_news *news)
+{
+    pg_release(&news->pg);
+    pthread_mutex_destroy(&news->mutex);
+    if (news->stop_fd >= 0)
+        close(news->stop_fd);
+    free(news->ids);
+    free(news);
+}
+
+struct pg_news *pg_news_start(const char *url, struct env *env, const char *gateway, void (*notify)(void *user),
+                              void *user)
+{
+    struct pg_news *news = mem_zero(sizeof *news);
+    pg_init(&news->pg, url, env, true);
+    news->pg.waits = ends;
+    news->pg.waits_owner = news;
+    news->notify = notify;
+    news->user = user;
+    snprintf(news->gateway, sizeof news->gateway, "%s", gateway);
+    news->ids = mem_alloc(KEPT_MAX * sizeof *news->ids);
+    pthread_mutex_init(&news->mutex, NULL);
+    news->stop_fd = eventfd(0, EFD_CLOEXEC);
+    if (news->stop_fd < 0 || queue_thread(&news->thread, news_main, news) != 0) {
+        release(news);
+        return NULL;
+    }
+    return news;
+}
+
+void pg_news_stop(struct pg_news *news)
+{
+    if (!news)
+        return;
+    pthread_mutex_lock(&news->mutex);
+    news->stopping = true;
+    pthread_mutex_unlock(&news->mutex);
+    uint64_t one = 1;
+    if (write(news->stop_fd, &one, sizeof one) < 0) /* can not fail; else the thread looks when its pause is over */
+        news->notify(news->user);
+    pthread_join(news->thread, NULL);
+    release(news);
+}
+
+bool pg_news_known(struct pg *pg)
+{
+    struct err ignored = {0};
+    bool known = pg_exec(pg, "SELECT pg_notify('" PG_NEWS_CHANNEL "', '')", &ignored) == 0;
+    if (!known && PQstatus(pg->conn) == CONNECTION_OK)
+        pg->fault = PG_FINE;
+    return known;
+}

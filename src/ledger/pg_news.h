@@ -1,0 +1,30 @@
+/* News between gateways on one PostgreSQL database: a connection of its own that listens, on a thread of its own, since
+ * the ledger thread sleeps while it has nothing to do.
+ *
+ *   gateway A   watched operation moves ─▶ pg_notify in the same transaction, at most one per commit in most cases
+ *   gateway B   LISTEN ─▶ ids ─▶ ledger_poll ─▶ ledger_on_news
+ *
+ * A connection that breaks, and more news than are kept, become the one piece of news that some may be missing. A
+ * server that knows no notifications (a compatible engine) has none: whoever waits looks from time to time
+ * (engine/wait.c). Not for others. */
+#ifndef LEDGER_PG_NEWS_H
+#define LEDGER_PG_NEWS_H
+
+#include "ledger/ledger.h"
+#include "ledger/pg_store.h"
+
+struct pg_news;
+
+/* gateway: as pg.gateway, whose own news are passed over. notify, from the thread: there are some to take. NULL: no
+ * thread can be started. */
+struct pg_news *pg_news_start(const char *url, struct env *env, const char *gateway, void (*notify)(void *user),
+                              void *user);
+/* Tells what came since the last call. */
+void pg_news_tell(struct pg_news *news, ledger_news_fn *tell, void *user);
+/* Ends the thread: at once, or when an attempt to connect ends (PG_CONNECT_S). NULL is fine. */
+void pg_news_stop(struct pg_news *news);
+
+/* On a connection outside of pipelines: whether the server knows notifications. */
+bool pg_news_known(struct pg *pg);
+
+#endif
