@@ -40,6 +40,7 @@ int cli_ledger(int argc, char **argv);
 int cli_list(int argc, char **argv);
 int cli_mcp(int argc, char **argv);
 int cli_pending(int argc, char **argv);
+int cli_relay(int argc, char **argv);
 int cli_resolve(int argc, char **argv);
 int cli_retry(int argc, char **argv);
 int cli_serve(int argc, char **argv);

@@ -81,8 +81,8 @@ int cli_usage(const struct cli_command *command, const char *format, ...) __attr
 extern const struct cli_command cli_compensate_command, cli_approve_command, cli_deny_command, cli_entities_command,
     cli_budgets_command, cli_pending_command, cli_backup_command, cli_call_command, cli_cancel_command,
     cli_chaos_command, cli_check_command, cli_completion_command, cli_eval_command, cli_guard_command, cli_help_command,
-    cli_inbox_command, cli_incidents_command, cli_init_command, cli_ledger_command, cli_list_command, cli_mcp_command, cli_resolve_command,
-    cli_retry_command, cli_serve_command, cli_show_command, cli_simulate_command, cli_sql_command, cli_token_command,
-    cli_trace_command, cli_version_command;
+    cli_inbox_command, cli_incidents_command, cli_init_command, cli_ledger_command, cli_list_command, cli_mcp_command,
+    cli_relay_command, cli_resolve_command, cli_retry_command, cli_serve_command, cli_show_command,
+    cli_simulate_command, cli_sql_command, cli_token_command, cli_trace_command, cli_version_command;
 
 #endif

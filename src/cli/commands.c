@@ -50,6 +50,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_backup_command,
     &cli_ledger_command,
     &cli_sql_command,
+    &cli_relay_command,
     &cli_token_command,
     &fake_provider_command,
     &cli_completion_command,

@@ -134,7 +134,7 @@ static void load_tools(const struct loader *loader, const struct json *root, con
         problems_add(problems, "/tools", "%u tools, at most %d are allowed", tools->count, REGISTRY_TOOLS_MAX);
         return;
     }
-    if ((!tools || tools->count == 0) && !config->imports_tools)
+    if ((!tools || tools->count == 0) && !config->imports_tools && !config->relay.database)
         problems_warn(problems, "/tools", "no tools are defined: every call will be refused");
     struct planned_tool *plans;
     size_t count = config_plan_tools(loader, providers, tools, catalog, &plans);
@@ -375,6 +375,7 @@ static void read_tree(const struct loader *loader, const struct json *root, cons
     finish_server(config, loader->folder, loader->problems);
     config_ledger_finish(loader, config);
     config_notify_finish(loader, config);
+    config_relay_finish(loader, config);
     load_providers(loader, root);
     config_budgets_read(loader, mapping(root, "budgets"));
     finish_servers(config, mapping(root, "providers"));

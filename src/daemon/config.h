@@ -13,6 +13,7 @@
 #include "door/jwt.h"
 #include "door/mcp.h"
 #include "door/notify.h"
+#include "relay/relay.h"
 
 #include <stdio.h>
 
@@ -54,6 +55,13 @@ struct config_notify {
     unsigned kind_count;
 };
 
+/* What `onced relay` works with. settings.database and .token are NULL where their references do not hold. */
+struct config_relay {
+    const char *database, *token; /* as the file has them; database NULL: the file has no `relay` */
+    const char *const *gateways;  /* the same */
+    struct relay_settings settings;
+};
+
 /* Owns all its texts; independent of the registry that was loaded with it. */
 struct config {
     struct arena arena;
@@ -62,6 +70,7 @@ struct config {
     struct config_ledger ledger;
     struct mcp_settings mcp;
     struct config_notify notify;
+    struct config_relay relay;
     bool has_mcp_servers;             /* a provider is an MCP server */
     bool imports_tools;               /* … and tools are taken over from its list */
     int64_t mcp_start_timeout_ms_max; /* the longest start_timeout of them; 0 = there are none */

@@ -764,6 +764,8 @@ static const struct option file_options[] = {
      .text = "The MCP door: `/mcp` and `onced mcp`."},
     {"notify", OPTION_SECTION, .section = &config_notify_section, .computed = "nobody is told",
      .at = AT(config, notify), .text = "Who is told when something waits for people."},
+    {"relay", OPTION_SECTION, .section = &config_relay_section, .computed = "there is none", .at = AT(config, relay),
+     .text = "Rows of an application's outbox table become operations: `onced relay`."},
     {"principals", OPTION_MAP, .section = &config_principal_section, .computed = "every principal may use every tool",
      .text = "Per principal: the tools that it may see and call."},
     {"budgets", OPTION_MAP, .section = &config_budget_section, .computed = "none",

@@ -107,6 +107,8 @@ extern const struct option_section config_file, config_server_section, config_le
 extern const struct option_section config_inbox_section;
 /* config_notify.c */
 extern const struct option_section config_notify_section;
+/* config_relay.c */
+extern const struct option_section config_relay_section;
 /* config_claims.c */
 extern const struct option_section config_entity_section, config_state_guard_section, config_window_section,
     config_debit_section, config_budget_section;

@@ -134,6 +134,8 @@ struct config;
 void config_notify_finish(const struct loader *loader, struct config *config);
 /* ledger, as the option table stored it. */
 void config_ledger_finish(const struct loader *loader, struct config *config);
+/* relay, as the option table stored it. */
+void config_relay_finish(const struct loader *loader, struct config *config);
 /* server.links: takes a final slash off its base. */
 void config_links_finish(struct config_server *server, struct arena *arena, struct problems *problems);
 
