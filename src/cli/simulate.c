@@ -20,6 +20,7 @@ enum {
     ID_FAULTS,
     ID_PERCENT,
     ID_LEDGER,
+    ID_KEEP,
     ID_JOBS,
     ID_TRACE,
     ID_SHRINK_RUNS,
@@ -35,6 +36,7 @@ static const struct cli_option options[] = {
     {ID_FAULTS, "faults", "LIST", NULL, "all (default), contract, none, or names parted by commas; see below"},
     {ID_PERCENT, "fault-percent", "N", NULL, "how often faults happen, 1 to 100 (default: each seed chooses)"},
     {ID_LEDGER, "ledger", "KIND", "memory sqlite", "memory (default) or sqlite, in a file below TMPDIR"},
+    {ID_KEEP, "keep", NULL, NULL, "with --ledger sqlite: leave the runs' ledger files there"},
     {ID_JOBS, "jobs", "N", NULL, "worker processes (default: one per CPU)"},
     {ID_TRACE, "trace", NULL, NULL, "print every event of the first seed's run, and run no other"},
     {ID_SHRINK_RUNS, "shrink-runs", "N", NULL, "runs to make a failing one small (default 2000)"},
@@ -145,6 +147,7 @@ static bool read_option(struct ask *ask, int option, const char *value)
         good = number("jobs", value, 1, SIMULATE_JOBS_MAX, &n);
         plan->jobs = (unsigned)n;
         break;
+    case ID_KEEP: plan->keep = true; break;
     case ID_TRACE: ask->trace = true; break;
     case ID_SHRINK_RUNS:
         good = number("shrink-runs", value, 1, 1000000, &n);

@@ -15,6 +15,7 @@ struct simulate_plan {
     int64_t operations;      /* enough when so many were simulated; 0 = as many as seeds give */
     unsigned jobs;           /* 1 … SIMULATE_JOBS_MAX */
     int64_t run_seconds_max; /* a run that takes longer is taken for stuck */
+    bool keep;               /* the ledger files of SQLite runs stay */
 };
 
 /* Sums over all runs. */

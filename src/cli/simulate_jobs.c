@@ -109,7 +109,8 @@ static void run_seed(const struct simulate_plan *plan, struct board *board, stru
     atomic_store(&worker->began_ms, clock_ms());
     simulate_remove_ledger(&options);
     sim_run(&options, &result);
-    simulate_remove_ledger(&options);
+    if (!plan->keep)
+        simulate_remove_ledger(&options);
     atomic_store(&worker->began_ms, 0);
     add_up(&worker->sum, &result, seed);
     atomic_fetch_add(&board->operations, result.operations);
