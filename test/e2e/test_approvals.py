@@ -191,6 +191,7 @@ def test_approve_and_deny_at_the_same_instant(world, provider):
         judge(onced, provider, held.id, effects=int(approved), dispatches=int(approved))
 
 
+@pytest.mark.on_both_ledgers
 def test_64_callers_and_deciders(world, provider):
     """Two must agree. Callers repeat their calls, people decide twice and against each other."""
     onced = world.onced({"refund": refund({"approvers": 2})}, server={"connections_max": 512})
@@ -240,6 +241,7 @@ def test_an_approved_operation_whose_gateway_dies_is_dispatched_once(world, prov
     judge(onced, provider, held.id, effects=1, dispatches=1)
 
 
+@pytest.mark.on_both_ledgers
 def test_kill_9_while_people_decide(world, provider):
     """Decisions that were answered stand; what was approved runs once, what was denied never."""
     onced = world.onced({"refund": refund({"approvers": 2})})

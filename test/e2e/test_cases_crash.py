@@ -1,12 +1,11 @@
 """Scenarios of the case bank about owners that die, ledgers that can not be written, and times. The numbers in the names are
 the bank's. Killed means kill -9; a full disk is a full file system (mounted by root, else the test is skipped)."""
 
-import sqlite3
 import time
 
 import pytest
 
-from onced_e2e import registry
+from onced_e2e import ledgers, registry
 from onced_e2e.client import LOST, Client
 from onced_e2e.judge import judge, never_failed, sent
 from onced_e2e.process import Failed
@@ -76,17 +75,12 @@ def test_S29_control_killed_before_dispatch_is_sent(world, provider):
 
 
 def foreign_hand(onced, operation, **columns):
-    """As if another gateway wrote this row: the file has no second daemon, so the test is it."""
-    with sqlite3.connect(onced.ledger, timeout=5) as database:
-        number = {(kind, text): number for kind, number, text in database.execute("SELECT kind, number, text FROM names")}
-        values = {name: number[(name, value)] if name in ("state", "reason") else value for name, value in columns.items()}
-        assignments = ", ".join(f"{name} = :{name}" for name in values)
-        changed = database.execute(f"UPDATE operations SET {assignments} WHERE id = :id", {**values, "id": operation}).rowcount
-        assert changed == 1
-        if columns.get("state") == "unknown_outcome":
-            database.execute("INSERT INTO doubts SELECT n, tenant, tool, principal, unknown_since_ms FROM operations WHERE id = ?",
-                             (operation,))
-    database.close()
+    """As if another gateway wrote this row: the test is it."""
+    assignments = ", ".join(f"{name} = {ledgers.NAMED.format(name) if name in ('state', 'reason') else '?'}" for name in columns)
+    assert ledgers.change(onced.ledger, f"UPDATE operations SET {assignments} WHERE id = ?", (*columns.values(), operation)) == 1
+    if columns.get("state") == "unknown_outcome" and not ledgers.POSTGRES:
+        ledgers.change(onced.ledger, "INSERT INTO doubts SELECT n, tenant, tool, principal, unknown_since_ms FROM operations WHERE id = ?",
+                       (operation,))
 
 
 def on_the_wire(world, provider):
@@ -138,16 +132,10 @@ def test_S32_reclaimed_and_closed_is_not_overwritten(world, provider):
 
 
 def stall(onced):
-    """SIGSTOP while no commit is open, so that another hand can write the file."""
+    """SIGSTOP while no commit is open, so that another hand can write its rows."""
     def between_commits():
         onced.process.pause()
-        with sqlite3.connect(onced.ledger, timeout=0) as database:
-            try:
-                database.execute("BEGIN IMMEDIATE")
-                free = True
-            except sqlite3.OperationalError:
-                free = False
-        database.close()
+        free = ledgers.free(onced.ledger)
         if not free:
             onced.process.go_on()
         return free
@@ -192,7 +180,7 @@ def test_S31_every_start_is_another_owner(world, provider):
         operation = onced.submit("withdraw", {**REFUND, "payment_id": f"p{n}"})
         wait_until(lambda: provider.effects(operation) == 1)
         onced.kill()
-        owners += onced.sql("SELECT owner FROM operations WHERE id = ? AND owner IS NOT NULL", (operation,))
+        owners += onced.select("SELECT owner FROM operations WHERE id = ? AND owner IS NOT NULL", (operation,))
         onced.start()
     assert len(owners) == len(set(owners)) == 3, owners
 
@@ -206,10 +194,7 @@ def test_S37_finished_stays_finished(world, provider):
     assert done.state == "completed_success"
     for torn in (b"", b"\0" * 4096, b"torn write" * 300):
         onced.kill()
-        wal = onced.ledger.with_name(onced.ledger.name + "-wal")
-        if wal.exists() and torn:  # a write that the crash cut off
-            with open(wal, "ab") as file:
-                file.write(torn)
+        ledgers.tear(onced.ledger, torn)
         onced.start()
         now = onced.operation(done.id)
         assert now.state == "completed_success" and now["version"] == done["version"] and now["result"] == done["result"]
@@ -234,6 +219,7 @@ def try_start(onced):
         return False
 
 
+@ledgers.only_sqlite("a full disk")
 @pytest.mark.parametrize("keyed", [False, True], ids=["keyless", "keyed"])
 def test_S38_restarts_with_a_full_disk_send_nothing_again(world, provider, small_disk, keyed):
     disk = small_disk()
@@ -332,10 +318,8 @@ def test_S68_the_end_of_a_claim_drops_no_work(world, provider, owner):
     wait_until(lambda: provider.effects() >= 20)
     if owner == "stalls":
         stall(onced)
-        with sqlite3.connect(onced.ledger, timeout=5) as database:
-            ended = database.execute("UPDATE operations SET lease_until_ms = :then, wake_at_ms = :then WHERE open = 1",
-                                     {"then": now_ms() - 1000}).rowcount
-        database.close()
+        then = now_ms() - 1000
+        ended = ledgers.change(onced.ledger, "UPDATE operations SET lease_until_ms = ?, wake_at_ms = ? WHERE open = 1", (then, then))
         assert ended > 20
         onced.process.go_on()
     else:
@@ -350,6 +334,7 @@ def test_S68_the_end_of_a_claim_drops_no_work(world, provider, owner):
 # ---- S59, S72: the ledger can not be written ----
 
 
+@ledgers.only_sqlite("a full disk")
 def test_S59_S72_ledger_full_before_the_intent_sends_nothing(world, provider, small_disk):
     disk = small_disk()
     onced = world.prepare({"charge": registry.refund()}, ledger=disk.folder / "onced.db", prefix=disk.prefix)
@@ -373,6 +358,7 @@ def test_S59_S72_ledger_full_before_the_intent_sends_nothing(world, provider, sm
     judge(onced, provider, resumed.id, effects=1, dispatches=1)
 
 
+@ledgers.only_sqlite("a full disk")
 def test_S72_ledger_full_between_intent_and_outcome(world, provider, small_disk):
     disk = small_disk()
     onced = world.prepare({"charge": registry.refund(timeout="20s")}, ledger=disk.folder / "onced.db", prefix=disk.prefix)
@@ -407,6 +393,7 @@ def test_S72_ledger_full_between_intent_and_outcome(world, provider, small_disk)
     never_failed(onced, done.id)
 
 
+@ledgers.only_sqlite("a full disk")
 def test_S72_ledger_full_when_the_turn_comes(world, provider, small_disk):
     """Recorded, waiting in memory for the only connection: the note "about to send" can not be written, so nothing leaves."""
     disk = small_disk()
@@ -428,6 +415,7 @@ def test_S72_ledger_full_when_the_turn_comes(world, provider, small_disk):
         judge(onced, provider, operation, effects=1, dispatches=1)
 
 
+@ledgers.only_sqlite("a full disk")
 def test_S72_read_only_at_start(world, provider, small_disk):
     disk = small_disk()
     onced = world.prepare({"charge": registry.refund()}, ledger=disk.folder / "onced.db", prefix=disk.prefix)
@@ -533,10 +521,13 @@ def test_S69_retention(world, provider, wait_s, kept):
     assert judged == 1 and len(provider.writes()) == 1
 
 
-@pytest.mark.parametrize("down_s, re_sent", [(0.8, True), (2.4, False)])
+KNOWN_S = 3 + ledgers.TAKEN_UP_S  # the provider knows a key
+
+
+@pytest.mark.parametrize("down_s, re_sent", [(0.8, True), (KNOWN_S + 0.4, False)], ids=["known", "forgotten"])
 def test_S69_provider_key_retention(world, provider, down_s, re_sent):
-    provider.config(retention_ms=5000)  # the provider itself would still replay
-    section = registry.provider(provider.url, key={**registry.KEY_CONTRACT, "retention": "2s"})
+    provider.config(retention_ms=int(KNOWN_S * 1000) + 3000)  # the provider itself would still replay
+    section = registry.provider(provider.url, key={**registry.KEY_CONTRACT, "retention": f"{int(KNOWN_S * 1000)}ms"})
     onced = world.onced({"send": registry.refund(provider="short")}, providers={"short": section})
     provider.script("timeout_after_commit:300")
     operation = onced.submit("send", REFUND)
@@ -548,6 +539,7 @@ def test_S69_provider_key_retention(world, provider, down_s, re_sent):
     judge(onced, provider, operation, effects=1, dispatches=2 if re_sent else 1)
 
 
+@ledgers.only_sqlite("its lock")
 def test_S69_owned_while_the_owner_lives_free_when_it_is_gone(world, provider):
     onced = world.onced({"send": registry.refund(keyed=False, timeout="5s")})
     provider.script("timeout_after_commit:1500")
@@ -558,7 +550,7 @@ def test_S69_owned_while_the_owner_lives_free_when_it_is_gone(world, provider):
         second.start()
     assert str(onced.process.pid) in str(refused.value), refused.value  # says who holds it
     onced.kill()
-    ((lease_until_ms,),) = onced.sql("SELECT lease_until_ms FROM operations WHERE id = ?", (operation,))
+    ((lease_until_ms,),) = onced.select("SELECT lease_until_ms FROM operations WHERE id = ?", (operation,))
     second.start()
     done = second.settled(operation)
     assert (done.state, done["reason"]) == ("completed_success", "reconciled")
@@ -573,18 +565,19 @@ def test_S69_one_unit_in_the_ledger(world, provider):
     done = onced.call("send", REFUND)
     assert done.state == "completed_success"
     onced.stop()
-    names = [row[1] for row in onced.sql("PRAGMA table_info(operations)") if row[1].endswith("_ms")]
-    values = dict(zip(names, onced.sql(f"SELECT {', '.join(names)} FROM operations WHERE id = ?", (done.id,))[0]))
+    names = ledgers.times(onced.ledger, "operations")
+    values = dict(zip(names, onced.select(f"SELECT {', '.join(names)} FROM operations WHERE id = ?", (done.id,))[0]))
     month = 31 * 24 * 3600 * 1000
     assert names and all(value == 0 or begun - 1000 <= value <= begun + month for value in values.values()), values
     for table, column in (("history", "at_ms"), ("history", "started_ms"), ("history", "finished_ms")):
-        for (value,) in onced.sql(f"SELECT {column} FROM {table} WHERE {column} > 0"):
+        for (value,) in onced.select(f"SELECT {column} FROM {table} WHERE {column} > 0"):
             assert begun - 1000 <= value <= now_ms() + 1000
 
 
 # ---- stopping while the ledger can not be written ----
 
 
+@ledgers.only_sqlite("a full disk")
 def test_stop_ends_in_time_although_an_outcome_can_not_be_noted(world, provider, small_disk):
     disk = small_disk()
     onced = world.prepare({"charge": registry.refund(timeout="20s")}, ledger=disk.folder / "onced.db", prefix=disk.prefix,
@@ -605,6 +598,7 @@ def test_stop_ends_in_time_although_an_outcome_can_not_be_noted(world, provider,
 # ---- disk full while running: nothing is lost, nothing is sent without a record ----
 
 
+@ledgers.only_sqlite("a full disk")
 def test_disk_full_under_load_loses_nothing(world, provider, small_disk):
     disk = small_disk("24m")
     onced = world.prepare({"charge": registry.refund(while_in_doubt="allow")}, ledger=disk.folder / "onced.db", prefix=disk.prefix)

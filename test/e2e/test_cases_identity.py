@@ -223,7 +223,7 @@ def test_S43_upgrade_of_the_canonical_form(world, provider, business):
     first = onced.call("page", {"title": NFC, "text": "t"}, key=key)
     onced.stop()
     # as if an older onced had recorded it: another version of the canonical form, hence another fingerprint
-    onced.sql("UPDATE operations SET canonical_version = 0, fingerprint = zeroblob(32), repeat_hash = 0 WHERE id = ?", (first.id,))
+    onced.change("UPDATE operations SET canonical_version = 0, fingerprint = ?, repeat_hash = 0 WHERE id = ?", (bytes(32), first.id))
     onced.start()
     second = onced.call("page", {"title": NFC, "text": "t"}, key=key)
     assert second.replayed and second.id == first.id, second
@@ -235,7 +235,7 @@ def test_S43_upgrade_compares_without_volatile_fields(world, provider):
     onced = world.onced({"page": registry.write("pages", {"title": TEXT, "trace": TEXT}, volatile=["/trace"])})
     first = onced.call("page", {"title": NFC, "trace": "t-1"}, key="k")
     onced.stop()
-    onced.sql("UPDATE operations SET canonical_version = 0, fingerprint = zeroblob(32) WHERE id = ?", (first.id,))
+    onced.change("UPDATE operations SET canonical_version = 0, fingerprint = ? WHERE id = ?", (bytes(32), first.id))
     onced.start()
     second = onced.call("page", {"title": NFC, "trace": "t-2"}, key="k")
     assert second.replayed and second.id == first.id, second

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from onced_e2e import registry
+from onced_e2e import ledgers, registry
 from onced_e2e.client import Client
 from onced_e2e.judge import judge, never_failed
 from onced_e2e.layer import Layer
@@ -306,9 +306,9 @@ def test_S58_effects_of_a_message_survive_the_dead_letter_queue(world, provider)
 
 def later(onced, hours):
     """As if so much time had passed since everything that the ledger tells."""
-    names = [row[1] for row in onced.sql("PRAGMA table_info(operations)") if row[1].endswith("_ms")]
+    names = ledgers.times(onced.ledger, "operations")
     moves = ", ".join(f"{name} = {name} - (CASE WHEN {name} > 0 THEN ? ELSE 0 END)" for name in names)
-    onced.sql(f"UPDATE operations SET {moves}", [hours * 3600_000] * len(names))
+    onced.change(f"UPDATE operations SET {moves}", [hours * 3600_000] * len(names))
 
 
 @pytest.mark.parametrize("titles", ["equal", "each its own"])

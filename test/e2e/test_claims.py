@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from onced_e2e import registry
+from onced_e2e import ledgers, registry
 from onced_e2e.client import LOST, Client
 from onced_e2e.figures import figure
 from onced_e2e.registry import NUMBER, TEXT
@@ -126,6 +126,7 @@ def test_queue_order_is_kept(world, provider):
     assert sent == operations
 
 
+@pytest.mark.on_both_ledgers
 def test_ten_entities_in_random_order(world, provider):
     """No dead lock, and never two at once on one of them."""
     tool = registry.write("moves", {"a": TEXT, "b": TEXT, "c": TEXT}, while_in_doubt="allow")
@@ -200,7 +201,7 @@ class Killer:
         self.thread = threading.Thread(target=self.run)
 
     def run(self):
-        while not self.stop.wait(0.1):
+        while not self.stop.wait(ledgers.TAKEN_UP_S or 0.1):
             self.onced.kill()
             self.onced.start()
             self.kills += 1
@@ -214,6 +215,7 @@ class Killer:
         self.thread.join()
 
 
+@pytest.mark.on_both_ledgers
 def test_crashes_lose_no_place_and_no_entity(world, provider):
     """64 callers on 8 orders, the daemon killed again and again: every call ends, one effect per order and guard."""
     onced = world.onced(agents_tools(), server={"log": "error"})
@@ -257,6 +259,7 @@ def followup(override="denied", **more):
     return tool
 
 
+@pytest.mark.on_both_ledgers
 def test_three_channels_one_followup(world, provider):
     onced = world.onced({"mail": followup(), "sms": followup("with_reason"), "chat": followup()})
     body = {"user_id": "u1", "template": "t"}
@@ -310,6 +313,7 @@ def budgeted(**more):
 LIMIT = {"refunds_per_day": {"per": "24h", "limit": 500.00}}
 
 
+@pytest.mark.on_both_ledgers
 def test_exactly_fifty_pass(world, provider):
     onced = world.onced({"refund": budgeted()}, budgets=LIMIT)
 
@@ -351,6 +355,7 @@ def test_failures_give_back_and_unknown_keeps(world, provider):
     assert onced.call("refund", {"payment_id": "cent", "amount": 0.01}, key="cent").problem == "budget"
 
 
+@pytest.mark.on_both_ledgers
 def test_budgets_under_kill(world, provider):
     """64 callers, random faults, kill -9: what the provider did never exceeds the limit."""
     onced = world.onced({"refund": budgeted()}, budgets=LIMIT, server={"log": "error"})

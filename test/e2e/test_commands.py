@@ -176,6 +176,7 @@ def test_output_beyond_its_limit_is_dropped(world, commands):
 # ---- many callers ----
 
 
+@pytest.mark.on_both_ledgers
 def test_64_callers_of_one_key_and_of_64(world, commands):
     onced = world.onced({"act": act("0.05")}, providers={"scripts": commands.provider(timeout="10s")})
 
@@ -229,6 +230,7 @@ def settle(port, entry, end):
     raise AssertionError(f"{entry} did not settle")
 
 
+@pytest.mark.on_both_ledgers
 def test_effects_under_kill_9_of_onced_and_of_the_commands(world, commands):
     print(f"\nseed {SEED}")
     rng = random.Random(SEED)

@@ -2,12 +2,11 @@
 whatever dies in between. Names with a number are scenarios of the case bank."""
 
 import json
-import sqlite3
 import threading
 
 import pytest
 
-from onced_e2e import binary, registry
+from onced_e2e import binary, ledgers, registry
 from onced_e2e.client import LOST, Client
 from onced_e2e.crash import Line, chance, rounds
 from onced_e2e.figures import figure
@@ -73,6 +72,7 @@ def test_a_playbook_undoes_it(world, provider):
     assert len(provider.writes()) == 2
 
 
+@pytest.mark.on_both_ledgers
 @pytest.mark.parametrize("fault", [None, "close_after_commit", "timeout_after_commit", "5xx_not_committed"])
 def test_64_callers_undo_it_once(world, provider, fault):
     onced = world.onced(tools(), server={"connections_max": 256})
@@ -242,6 +242,7 @@ CONSISTENT = {"completed_success": {None}, "compensating": {"dispatched", "pendi
               "compensated": {"completed_success"}}
 
 
+@pytest.mark.on_both_ledgers
 def test_kill_9_between_any_two_steps(world, provider):
     """Killed at random while 64 callers want it undone; after each death both rows fit together, and in the end there is one
     effect."""
@@ -269,11 +270,8 @@ def test_kill_9_between_any_two_steps(world, provider):
             caller.start()
         for thread in [killer, *callers]:
             thread.join()
-        with sqlite3.connect(onced.ledger) as database:
-            rows = database.execute(
-                "SELECT s.text, o.id FROM operations AS o JOIN names AS s ON s.kind = 'state' AND s.number = o.state "
-                "WHERE o.id = ? OR o.compensates = ? ORDER BY o.id", (done.id, done.id)).fetchall()
-        database.close()
+        rows = ledgers.select(onced.ledger, f"SELECT {ledgers.STATE} AS state, id FROM operations WHERE id = ? OR compensates = ? ORDER BY id",
+                              (done.id, done.id))
         original = rows[0][0]
         compensations = {state for state, _ in rows[1:]} or {None}
         assert len(rows) <= 2 and compensations <= CONSISTENT[original], rows

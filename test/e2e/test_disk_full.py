@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from onced_e2e import registry
+from onced_e2e import ledgers, registry
 from onced_e2e.crash import Intent, Line, ask_again, rounds, word
 from onced_e2e.ext4 import Ext4Disk
 from onced_e2e.figures import figure
@@ -124,6 +124,7 @@ def all_is_true(world, onced, traffic):
     return nothing_without_a_record(world, onced)
 
 
+@ledgers.only_sqlite("a full disk")
 def test_disk_full_while_running(world, small_disk):
     disk = small_disk(SIZE)
     onced = world.onced({"refund.create": tool()}, ledger=disk.folder / "onced.db", prefix=disk.prefix, server={"log": "error"})
@@ -145,6 +146,7 @@ def test_disk_full_while_running(world, small_disk):
            f"{len(traffic.settled)} acknowledged, all there after a kill")
 
 
+@ledgers.only_sqlite("a full disk")
 def test_disk_full_and_killed(world, small_disk):
     """Killed while full; started while full; space returns."""
     disk = small_disk(SIZE)
@@ -182,6 +184,7 @@ def fail_between_commits(onced, disk):
     onced.process.go_on()
 
 
+@ledgers.only_sqlite("a full disk")
 def test_disk_turns_read_only_while_running(world, tmp_path):
     disk = Ext4Disk(tmp_path)
     try:
@@ -212,6 +215,7 @@ def test_disk_turns_read_only_while_running(world, tmp_path):
         disk.close()
 
 
+@ledgers.only_sqlite("a full disk")
 def test_disk_read_only_at_start(world, small_disk):
     """A clear error, nothing changed; afterwards everything is there."""
     disk = small_disk(SIZE)

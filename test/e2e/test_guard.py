@@ -8,6 +8,8 @@ import subprocess
 import threading
 import time
 import uuid
+
+import pytest
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -141,6 +143,7 @@ class Application:
         return Counter(self.path.read_text().split())
 
 
+@pytest.mark.on_both_ledgers
 def test_64_callers_of_one_key_perform_it_once(world, tmp_path):
     onced = world.onced(tools())
     application = Application(tmp_path / "effects")
@@ -170,6 +173,7 @@ def test_64_callers_race_for_what_may_be_tried_again(world):
         say(onced.client, "fail", elected[0], effect="none", retry=True)
 
 
+@pytest.mark.on_both_ledgers
 def test_effects_under_kill_9_of_onced(world, tmp_path):
     """The application keeps its lease over restarts of onced, and says its word until it is heard."""
     print(f"\nseed {SEED}")

@@ -281,6 +281,7 @@ def senders(port, bodies, taken, stop):
         time.sleep(0.05)
 
 
+@pytest.mark.on_both_ledgers
 def test_64_senders_and_kill_nine(world, provider):
     """Each of 64 senders delivers its events, and every third one once more, while the daemon is killed again and again:
     what was acknowledged is there, once, and every operation ends as its event says."""
@@ -398,7 +399,7 @@ def test_told_in_the_other_order(world, provider, end):
 def test_the_provider_tells_until_it_is_heard(world, provider):
     """The daemon is dead when the webhook comes, and for some tries after it."""
     onced = listening(world)
-    provider.webhooks(onced, when="late", delay_ms=100, retry_ms=100)
+    provider.webhooks(onced, when="late", delay_ms=600, retry_ms=100)
     operation = doubtful(onced, provider)
     onced.kill()
     wait_until(lambda: provider.told()[0]["posts"] >= 3, what="tries in vain")

@@ -274,6 +274,7 @@ def ask_until_told(onced, n, ends):
         time.sleep(0.05)
 
 
+@pytest.mark.on_both_ledgers
 def test_64_callers_and_kill_9(world):
     chance = random.Random(7)
     wire = world.servers.wire()

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import onced_e2e
-from onced_e2e import binary, mcp
+from onced_e2e import binary, ledgers, mcp
 from onced_e2e.rpc import Mcp
 from onced_e2e.wait import wait_until
 
@@ -75,7 +75,7 @@ def test_skeleton_is_usable(world, server, tmp_path):
     assert "fine, 3 tools" in checked.stdout  # without the one that cannot be compiled
     assert 'tool "broken" is left out' in checked.stdout
 
-    onced.file.write_text(decided.replace("path: onced.db", f"path: {onced.ledger}"))
+    onced.file.write_text(decided)  # --ledger says where its ledger is
     onced.start()
     assert names(onced) == {"read": "read", "write": "external_weak", "change": "external_weak"}
     first = onced.call("write", {"path": "a", "text": "one"})
@@ -212,7 +212,7 @@ def test_tools_are_known_while_their_server_is_down(world, server):
     done = onced.call("write", {"path": "a", "text": "one"}, key="1")
     assert done.state == "completed_success"
     onced.stop()
-    kept = onced.ledger.with_name("onced.db.tools")
+    kept = onced.folder / ("onced.yaml.tools" if ledgers.POSTGRES else "onced.db.tools")
     assert kept.stat().st_mode & 0o777 == 0o600
     server.list.rename(server.folder / "later.json")
     onced.start()

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from onced_e2e import registry
+from onced_e2e import ledgers, registry
 from onced_e2e.crash import chance, rounds
 from onced_e2e.figures import figure
 from onced_e2e.stdio import MODERN, Stdio
@@ -94,6 +94,7 @@ def test_refused_without_a_file(stage):
 
 # ---- several ----
 
+@ledgers.only_sqlite("processes that share a file")
 def test_clients_share_the_daemon(stage):
     stage.onced.start()
     first, second = stage.client(), stage.client(legacy=False)
@@ -106,6 +107,7 @@ def test_clients_share_the_daemon(stage):
     assert first.end() == 0 and second.end() == 0
 
 
+@ledgers.only_sqlite("processes that share a file")
 def test_the_owner_stays_for_others(stage):
     owner = stage.client()
     other = stage.client()
@@ -131,6 +133,7 @@ def test_a_probe_beside_the_real_process(stage):
 
 # ---- the owner dies ----
 
+@ledgers.only_sqlite("processes that share a file")
 @pytest.mark.parametrize("modern", [False, True], ids=["legacy", "modern"])
 def test_owner_killed_with_a_call_in_flight(stage, modern):
     owner = stage.client()
@@ -152,6 +155,7 @@ def test_owner_killed_with_a_call_in_flight(stage, modern):
     assert idle.end() == 0 and client.end() == 0
 
 
+@ledgers.only_sqlite("processes that share a file")
 def test_owners_die_one_after_the_other(stage):
     clients = [stage.client() for _ in range(3)]
     last = clients[-1]
@@ -169,6 +173,7 @@ def test_owners_die_one_after_the_other(stage):
     assert stage.provider.effects() == n + 1
 
 
+@ledgers.only_sqlite("processes that share a file")
 def test_daemon_killed_and_started_again(stage):
     stage.onced.start()
     client = stage.client()
@@ -179,6 +184,7 @@ def test_daemon_killed_and_started_again(stage):
     assert stage.owner() == stage.onced.process.pid  # the client left it the ledger
 
 
+@ledgers.only_sqlite("processes that share a file")
 def test_owner_told_to_stop(stage):
     """Gracefully: what is on the wire is finished and answered, the others find the next one."""
     owner, client = stage.client(), stage.client()
@@ -191,6 +197,7 @@ def test_owner_told_to_stop(stage):
     assert stage.owner() == client.child.pid
 
 
+@ledgers.only_sqlite("processes that share a file")
 def test_one_that_took_over_is_told_to_stop(stage):
     first, second, third = stage.client(), stage.client(), stage.client()
     first.kill()
@@ -203,6 +210,7 @@ def test_one_that_took_over_is_told_to_stop(stage):
     assert stage.provider.effects() == 2
 
 
+@ledgers.only_sqlite("processes that share a file")
 def test_client_leaves_while_nobody_has_the_ledger(stage):
     owner, client = stage.client(), stage.client()
     id = stage.in_flight(client)
@@ -249,6 +257,7 @@ class Caller:
         raise AssertionError(f"five processes were killed during {arguments}")
 
 
+@ledgers.only_sqlite("processes that share a file")
 def test_owners_killed_at_random(stage):
     """Clients that call without a pause; whoever has the ledger is killed, again and again (ONCED_ROUNDS / 3 times)."""
     stage.provider.config(faults="timeout_after_commit:30=0.5")

@@ -13,7 +13,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from onced_e2e import registry
+from onced_e2e import ledgers, registry
 from onced_e2e.crash import rounds
 from onced_e2e.figures import figure
 from onced_e2e.issuer import AUDIENCE, Issuer, Key
@@ -89,12 +89,13 @@ def everything_as(onced, issuer, number):
     return effects, refusals
 
 
+@pytest.mark.on_both_ledgers
 def test_64_callers_see_and_call_what_their_tokens_cover(world, issuer):
     onced = guarded(world, issuer, tools="/scope")
     counts = together([lambda n=n: everything_as(onced, issuer, n) for n in range(CALLERS)])
     effects, refusals = (sum(each[i] for each in counts) for i in (0, 1))
     onced.stop()
-    assert world.provider.effects() == effects == len(onced.sql("SELECT id FROM operations"))
+    assert world.provider.effects() == effects == len(onced.select("SELECT id FROM operations"))
     figure("principals", f"{CALLERS} callers over REST and MCP: {effects} effects of {effects} allowed calls, {refusals} refused calls "
                          "of which none reached the provider")
 
@@ -333,6 +334,7 @@ def test_keys_from_a_file(world, issuer, tmp_path):
 
 # ---- kill -9 ----
 
+@pytest.mark.on_both_ledgers
 def test_kill_9_under_signed_tokens(world, issuer):
     """Callers sign anew for each attempt; whoever they are stays the same, and so does each effect."""
     onced = guarded(world, issuer)
@@ -494,7 +496,7 @@ def test_the_token_goes_no_further(world, issuer, tmp_path):
         assert Mcp(onced.port, headers=bearer(token)).call("refund.create", ARGUMENTS, key="2").state == "completed_success"
         onced.stop()
         assert len(seen) == 2
-        kept = onced.ledger.read_bytes().decode("latin-1") + onced.process.text() + "".join(seen)
+        kept = ledgers.everything(onced.ledger) + onced.process.text() + "".join(seen)
         assert "refund.create" in kept
         assert not any(part in kept for part in token.split(".")) and "authorization" not in kept.lower()
     finally:

@@ -210,6 +210,7 @@ def test_a_failed_step_has_the_others_undone_in_reverse(shop, onced, failing):
     assert place(onced, order, **faults).id == again.id
 
 
+@pytest.mark.on_both_ledgers
 def test_64_callers_place_one_order(shop, onced):
     order = next(order_ids)
     lines = [Line(onced.port) for _ in range(CALLERS)]
@@ -558,6 +559,7 @@ def test_killed_at_every_position(world, name, faults, states):
            deaths=deaths, way=name, marks=len(marks))
 
 
+@pytest.mark.on_both_ledgers
 def test_kill_9_at_any_time(world):
     """Killed at random while 16 orders are under way, with steps and rollbacks that lose answers and are refused."""
     random = chance()

@@ -7,7 +7,7 @@ import urllib.parse
 
 import pytest
 
-from onced_e2e import binary
+from onced_e2e import binary, ledgers
 from onced_e2e.crash import Callers, Intent, ask_again, chance, rounds
 from onced_e2e.figures import figure
 from onced_e2e.onced import Onced
@@ -26,6 +26,8 @@ class Shop:
         self.shorten("timeout: 30s", "timeout: 800ms")
         self.shorten("settle: 5s", "settle: 300ms\n    lookup_interval: 50ms\n    retry: {attempts: 5, backoff: 50ms, "
                      "backoff_max: 200ms}\n    wait: 15s")
+        if ledgers.POSTGRES:
+            self.shorten("path: stripe.db", json.dumps(ledgers.section(self.onced.ledger))[1:-1].replace(", ", "\n  "))
         self.onced.file.write_text(self.text)
 
     def shorten(self, old, new):

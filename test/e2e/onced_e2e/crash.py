@@ -1,24 +1,20 @@
-"""Callers that retry until they are answered while the daemon is killed, and what its ledger file and the provider's log say
+"""Callers that retry until they are answered while the daemon is killed, and what its ledger and the provider's log say
 about the moment of death.
 
     Line      one kept connection, cheaper than http.client: the callers share two cores with what they test
     Callers   threads over a list of intents; each asks again and again until its intent is settled
-    Moment    the operations that were open when the daemon died, read from a copy of its ledger file
+    Moment    the operations that were open when the daemon died, read from its ledger
 """
 
 import json
 import os
-import pathlib
 import random
-import shutil
 import socket
-import sqlite3
 import subprocess
-import tempfile
 import threading
 import time
 
-from onced_e2e import binary
+from onced_e2e import binary, ledgers
 from onced_e2e.onced import TERMINAL
 from onced_e2e.process import environment
 
@@ -176,20 +172,8 @@ class Open:
 
 
 class Moment:
-    """Reads a copy: opening the file itself would run SQLite's recovery, which is the daemon's to do."""
-
     def __init__(self, ledger):
-        with tempfile.TemporaryDirectory() as folder:
-            copy = pathlib.Path(folder) / "copy.db"
-            shutil.copy(ledger, copy)
-            wal = pathlib.Path(f"{ledger}-wal")
-            if wal.exists():
-                shutil.copy(wal, f"{copy}-wal")
-            database = sqlite3.connect(copy)
-            rows = database.execute(
-                "SELECT o.id, s.text, o.rev, o.tries FROM operations AS o"
-                " JOIN names AS s ON s.kind = 'state' AND s.number = o.state WHERE o.open = 1").fetchall()
-            database.close()
+        rows = ledgers.select(ledger, f"SELECT id, {ledgers.STATE} AS state, rev, tries FROM operations WHERE open = 1")
         self.open = {row[0]: Open(row) for row in rows}
 
 

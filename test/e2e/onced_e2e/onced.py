@@ -1,11 +1,10 @@
 """The daemon under test, with a registry file and a ledger in a folder of its own. It keeps its port over restarts."""
 
 import signal
-import sqlite3
 import subprocess
 from urllib.parse import quote
 
-from onced_e2e import binary, registry
+from onced_e2e import binary, ledgers, registry
 from onced_e2e.client import Client
 from onced_e2e.process import Process, environment
 from onced_e2e.wait import wait_until
@@ -17,7 +16,7 @@ class Onced:
     def __init__(self, folder, ledger=None, prefix=()):
         self.folder = folder
         self.file = folder / "onced.yaml"
-        self.ledger = ledger or folder / "onced.db"
+        self.ledger = ledger or ledgers.new(folder)
         self.prefix = prefix
         self.process = Process("onced", folder / "onced.log")
         self.port = 0
@@ -26,7 +25,7 @@ class Onced:
     # ---- life ----
 
     def configure(self, contents):
-        self.file.write_text(registry.text(contents))
+        self.file.write_text(registry.text({**contents, "ledger": ledgers.section(self.ledger)} if ledgers.POSTGRES else contents))
 
     def start(self):
         ready = self.process.start([binary.onced(), "serve", str(self.file), "--listen", f"127.0.0.1:{self.port}",
@@ -61,13 +60,15 @@ class Onced:
         assert not check or done.returncode == 0, done
         return done
 
-    def sql(self, statement, values=()):
-        """On the stopped daemon's ledger file."""
+    def select(self, statement, values=()):
+        """Rows of the stopped daemon's ledger."""
         assert not self.process.alive()
-        with sqlite3.connect(self.ledger) as database:
-            rows = database.execute(statement, values).fetchall()
-        database.close()
-        return rows
+        return ledgers.select(self.ledger, statement, values)
+
+    def change(self, statement, values=()):
+        """In the stopped daemon's ledger; how many rows."""
+        assert not self.process.alive()
+        return ledgers.change(self.ledger, statement, values)
 
     # ---- calls ----
 

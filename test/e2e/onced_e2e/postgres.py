@@ -37,7 +37,7 @@ def free_port():
 
 
 class Cluster:
-    def __init__(self, **settings):
+    def __init__(self, auth="scram-sha-256", **settings):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="onced-pg-"))  # pytest's own is private, and the server is somebody else
         self.data = self.folder / "data"
         self.port = free_port()
@@ -46,7 +46,7 @@ class Cluster:
         self.databases = 0
         if os.getuid() == 0:
             shutil.chown(self.folder, USER, USER)
-        self._server("initdb", "-D", self.data, "-U", "onced", "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync",
+        self._server("initdb", "-D", self.data, "-U", "onced", "-A", auth, "-E", "UTF8", "--locale=C", "--no-sync",
                      f"--pwfile={self._password_file()}")
         self.start()
 
