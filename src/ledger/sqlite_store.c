@@ -36,9 +36,13 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
                   "ON CONFLICT (state) DO UPDATE SET operations = operations + ?2",
 
     [SQL_OPERATION_BY_ID] = "SELECT " FULL_ROW " FROM operations WHERE " HAS_ID,
+    /* admission_answers. Ordered by the state, too, it would need a sorter, and a list of states a table: either costs
+     * more than all else of an admission. */
     [SQL_OPERATION_BY_KEY] =
-        "SELECT " FULL_ROW " FROM operations WHERE key_hash = ?1 "
-        "ORDER BY (state IN (?2, ?3, ?4) AND may_have_applied = 0), key_version DESC LIMIT 1", /* admission_answers */
+        "SELECT " FULL_ROW " FROM operations WHERE n = coalesce("
+        "(SELECT n FROM operations WHERE key_hash = ?1 AND NOT ((state = ?2 OR state = ?3 OR state = ?4) "
+        "AND may_have_applied = 0) ORDER BY key_version DESC LIMIT 1), "
+        "(SELECT n FROM operations WHERE key_hash = ?1 ORDER BY key_version DESC LIMIT 1))",
     [SQL_REPEATS] = "SELECT " OPERATION_HEAD " FROM operations WHERE repeat_hash = ?1 ORDER BY n DESC LIMIT ?2",
     [SQL_REPEATS_OF_RUN] = "SELECT " OPERATION_HEAD " FROM operations WHERE run = ?1 ORDER BY n DESC LIMIT ?2",
     [SQL_IN_DOUBT] = "SELECT " OPERATION_HEAD " FROM operations WHERE n IN (SELECT operation FROM doubts "
@@ -89,6 +93,7 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
         "UPDATE operations SET owner = NULL, lease_until_ms = 0, wake_at_ms = ?2 WHERE open = 1 AND owner = ?1 "
         "AND state <> ?3",
     [SQL_MARK] = "UPDATE operations SET delivered = ?2, orphaned = ?3 WHERE n = ?1",
+    [SQL_MARK_DELIVERED] = "UPDATE operations SET delivered = 1 WHERE n = ?1 AND id = ?2 AND delivered = 0",
     [SQL_SET_DOUBT] = "INSERT OR REPLACE INTO doubts (operation, tenant, tool, principal, unknown_since_ms) "
                       "SELECT n, tenant, tool, principal, unknown_since_ms FROM operations WHERE n = ?1",
     [SQL_DELETE_DOUBT] = "DELETE FROM doubts WHERE operation = ?1",
@@ -113,8 +118,11 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
     [SQL_INSERT_TOMBSTONE] =
         "INSERT INTO tombstones (" TOMBSTONE_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [SQL_TOMBSTONE_BY_ID] = "SELECT " TOMBSTONE_COLUMNS " FROM tombstones WHERE operation = ?1",
-    [SQL_TOMBSTONE_BY_KEY] = "SELECT " TOMBSTONE_COLUMNS " FROM tombstones WHERE key_hash = ?1 "
-                             "ORDER BY (state IN (?2, ?3)), key_version DESC LIMIT 1",
+    [SQL_TOMBSTONE_BY_KEY] =
+        "SELECT " TOMBSTONE_COLUMNS " FROM tombstones WHERE operation = coalesce("
+        "(SELECT operation FROM tombstones WHERE key_hash = ?1 AND NOT (state = ?2 OR state = ?3) "
+        "ORDER BY key_version DESC LIMIT 1), "
+        "(SELECT operation FROM tombstones WHERE key_hash = ?1 ORDER BY key_version DESC LIMIT 1))",
     [SQL_INSERT_TOKEN] = "INSERT INTO principals (" TOKEN_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [SQL_TOKEN_BY_ID] = "SELECT " TOKEN_COLUMNS " FROM principals WHERE id = ?1",
     [SQL_TOKEN_BY_HASH] = "SELECT " TOKEN_COLUMNS " FROM principals WHERE secret_hash = ?1",

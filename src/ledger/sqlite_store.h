@@ -64,6 +64,7 @@ enum statement {
     SQL_CLAIM,
     SQL_RELEASE,
     SQL_MARK,
+    SQL_MARK_DELIVERED,
     SQL_SET_DOUBT,
     SQL_DELETE_DOUBT,
     SQL_DELETE_HISTORY,
