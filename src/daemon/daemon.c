@@ -60,6 +60,45 @@ static void on_ledger_news(uv_async_t *async)
     ledger_poll(daemon->ledger);
 }
 
+/* Requests to the ledger are collected as long as turns of the loop bring some (ledger_turn). */
+static void stay_awake(uv_idle_t *idle)
+{
+    (void)idle; /* only keeps the loop from sleeping */
+}
+
+static void on_first_request(void *user)
+{
+    struct daemon *daemon = user;
+    if (!uv_is_closing((uv_handle_t *)&daemon->awake)) /* else closing the ledger sends it on its way */
+        uv_idle_start(&daemon->awake, stay_awake);
+}
+
+static void on_put_off(uv_timer_t *timer);
+
+static void end_turn(struct daemon *daemon)
+{
+    int sleep_ms = ledger_turn(daemon->ledger);
+    if (sleep_ms == 0)
+        return;
+    uv_idle_stop(&daemon->awake);
+    if (sleep_ms > 0)
+        uv_timer_start(&daemon->put_off, on_put_off, (uint64_t)sleep_ms, 0);
+    else
+        uv_timer_stop(&daemon->put_off);
+}
+
+static void on_put_off(uv_timer_t *timer)
+{
+    end_turn(timer->data);
+}
+
+static void on_turn_end(uv_prepare_t *prepare)
+{
+    struct daemon *daemon = prepare->data;
+    if (uv_is_active((uv_handle_t *)&daemon->awake))
+        end_turn(daemon);
+}
+
 static const char *ledger_where(const struct daemon *daemon)
 {
     const char *given = daemon->options->ledger_override;
@@ -77,6 +116,7 @@ static enum err_code open_ledger(struct daemon *daemon, struct err *err)
     struct ledger_open_options options = {
         .where = ledger_where(daemon),
         .clock = &daemon->clock,
+        .turn = on_first_request,
         .notify = ledger_has_news,
         .user = daemon,
     };
@@ -220,6 +260,9 @@ static void close_handle(uv_handle_t *handle)
 static void close_handles(struct daemon *daemon)
 {
     close_handle((uv_handle_t *)&daemon->ledger_news);
+    close_handle((uv_handle_t *)&daemon->turn_end);
+    close_handle((uv_handle_t *)&daemon->awake);
+    close_handle((uv_handle_t *)&daemon->put_off);
     close_handle((uv_handle_t *)&daemon->tick);
     close_handle((uv_handle_t *)&daemon->drain);
     close_handle((uv_handle_t *)&daemon->settle);
@@ -401,6 +444,11 @@ static bool start_loop(struct daemon *daemon)
     if (uv_loop_init(&daemon->loop) != 0 || uv_async_init(&daemon->loop, &daemon->ledger_news, on_ledger_news) != 0 ||
         !start_signals(daemon))
         return false;
+    uv_idle_init(&daemon->loop, &daemon->awake);
+    uv_prepare_init(&daemon->loop, &daemon->turn_end);
+    uv_timer_init(&daemon->loop, &daemon->put_off);
+    daemon->turn_end.data = daemon->put_off.data = daemon;
+    uv_prepare_start(&daemon->turn_end, on_turn_end);
     uv_timer_init(&daemon->loop, &daemon->tick);
     uv_timer_init(&daemon->loop, &daemon->drain);
     uv_timer_init(&daemon->loop, &daemon->settle);

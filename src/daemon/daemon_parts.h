@@ -22,6 +22,9 @@ struct daemon {
     struct config *config; /* of the start: what a reload cannot change */
     uv_loop_t loop;
     uv_async_t ledger_news;
+    uv_prepare_t turn_end; /* of the loop: requests to the ledger are collected by turns */
+    uv_idle_t awake;       /* active: another turn comes at once */
+    uv_timer_t put_off;    /* the turn after that, if none comes before */
     uv_timer_t tick, drain, settle, again;
     uv_signal_t terminate, interrupt, reload;
     struct ledger *ledger;

@@ -37,6 +37,11 @@ void ledger_on_news(struct ledger *ledger, ledger_news_fn *news, void *user)
         ledger->ops->listen(ledger);
 }
 
+int ledger_turn(struct ledger *ledger)
+{
+    return ledger->ops->turn ? ledger->ops->turn(ledger) : -1;
+}
+
 void ledger_poll(struct ledger *ledger)
 {
     ledger->ops->poll(ledger);

@@ -431,6 +431,7 @@ struct ledger_ops {
     void (*poll)(struct ledger *ledger);
     void (*close)(struct ledger *ledger);
     void (*wait)(struct ledger *ledger, int timeout_ms); /* NULL: poll always has all there is */
+    int (*turn)(struct ledger *ledger);                  /* NULL: submit leaves nothing to do */
     void (*listen)(struct ledger *ledger);               /* NULL: news come without, or never */
 };
 
@@ -452,6 +453,10 @@ void ledger_on_news(struct ledger *ledger, ledger_news_fn *news, void *user);
 /* Hands the request over. With a full queue (LEDGER_QUEUE_MAX) it completes with ERR_UNAVAILABLE. */
 #define LEDGER_QUEUE_MAX 65536
 void ledger_submit(struct ledger *ledger, struct ledger_request *request);
+/* Only for a ledger opened with turn: after that was called, at the end of a turn of the caller's loop. Tells how long
+ * the loop may sleep before the next call, in ms: 0 = the turn has brought requests, the next one may bring more, and
+ * is to come at once; -1 = all have gone to the ledger's thread, together, and no call is due. */
+int ledger_turn(struct ledger *ledger);
 /* Calls done of finished requests. Memory ledger: also executes what was submitted. */
 void ledger_poll(struct ledger *ledger);
 /* Finishes what was submitted (done is called), then releases everything. NULL is fine. */
@@ -465,6 +470,9 @@ struct ledger_sqlite_options {
     bool read_only;   /* for onced show on a stopped daemon; no lock is taken */
     bool shared;      /* no lock file: a short-lived second process (onced token, backup) */
     size_t batch_max; /* commands per commit; 0 = default 512 */
+    /* Set: requests are collected until a turn of the caller's loop brings none, or there is a good number of them, so
+     * that they share a commit. Called by submit for the first one: ledger_turn() is due. */
+    void (*turn)(void *user);
     /* Called from the ledger thread when ledger_poll has something to do. Must be thread-safe (uv_async_send). May be
      * NULL: then ledger_wait() is used. */
     void (*notify)(void *user);

@@ -11,6 +11,7 @@ enum err_code ledger_open(const struct ledger_open_options *options, struct env 
         struct ledger_postgres_options postgres = {
             .url = options->where,
             .clock = options->clock,
+            .turn = options->turn,
             .notify = options->notify,
             .user = options->user,
         };
@@ -19,6 +20,7 @@ enum err_code ledger_open(const struct ledger_open_options *options, struct env 
     struct ledger_sqlite_options sqlite = {
         .path = options->where,
         .shared = options->beside,
+        .turn = options->turn,
         .notify = options->notify,
         .user = options->user,
     };

@@ -7,8 +7,9 @@
 struct ledger_open_options {
     const char *where; /* path of a SQLite file, or a PostgreSQL URL (pg_url_is) */
     bool beside;       /* a short-lived process beside the daemon that owns the file; without meaning for PostgreSQL */
-    struct env_shared *clock;   /* as for PostgreSQL; without meaning for a file, which has no clock */
-    void (*notify)(void *user); /* as for SQLite */
+    struct env_shared *clock; /* as for PostgreSQL; without meaning for a file, which has no clock */
+    void (*turn)(void *user); /* these as for SQLite */
+    void (*notify)(void *user);
     void *user;
 };
 

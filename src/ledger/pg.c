@@ -389,6 +389,11 @@ static void postgres_listen(struct ledger *base)
         ledger->news = pg_news_start(pg->url, pg->env, pg->gateway, ledger->queue.notify, ledger->queue.user);
 }
 
+static int postgres_turn(struct ledger *base)
+{
+    return queue_turn(&((struct postgres_ledger *)base)->queue);
+}
+
 static void postgres_wait(struct ledger *base, int timeout_ms)
 {
     queue_wait(&((struct postgres_ledger *)base)->queue, timeout_ms);
@@ -408,8 +413,8 @@ static void postgres_close(struct ledger *base)
     free(ledger);
 }
 
-static const struct ledger_ops postgres_ops = {postgres_submit, postgres_poll, postgres_close, postgres_wait,
-                                               postgres_listen};
+static const struct ledger_ops postgres_ops = {postgres_submit, postgres_poll, postgres_close,
+                                               postgres_wait,   postgres_turn, postgres_listen};
 
 /* A host that lets us in and does not work (a former primary, full of waiting commits) is passed over. */
 static enum err_code open_some_host(struct postgres_ledger *ledger, struct err *err)
@@ -436,6 +441,7 @@ enum err_code ledger_postgres_open(const struct ledger_postgres_options *options
     struct postgres_ledger *ledger = mem_zero(sizeof *ledger);
     ledger->base.ops = &postgres_ops;
     queue_init(&ledger->queue, options->batch_max, options->notify, options->user);
+    ledger->queue.turn = options->turn;
     ledger->queue.run = run_batch;
     ledger->queue.owner = ledger;
     ledger->saved = mem_zero(ledger->queue.batch_max * sizeof *ledger->saved);

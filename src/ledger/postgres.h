@@ -12,8 +12,9 @@ struct ledger_postgres_options {
     const char *url;
     size_t batch_max; /* commands per commit; 0 = default 512 */
     bool own_clock;   /* for tests with a clock of their own: times of leases are the caller's, not the database's */
-    struct env_shared *clock;   /* env itself, when it is to follow the database's clock; may be NULL */
-    void (*notify)(void *user); /* as for SQLite */
+    struct env_shared *clock; /* env itself, when it is to follow the database's clock; may be NULL */
+    void (*turn)(void *user); /* these as for SQLite */
+    void (*notify)(void *user);
     void *user;
 };
 

@@ -143,27 +143,78 @@ bool queue_pause(struct queue *queue, int timeout_ms)
 
 /* ---- the interface ---- */
 
-void queue_submit(struct queue *queue, struct ledger_request *request)
+/* Under the mutex. The only case, but for queue_refuse, in which a request overtakes others; true: nobody was told yet
+ * that something is finished. */
+static bool refuse_full(struct queue *queue, struct ledger_request *request)
 {
-    bool refused_first = false, wake = false;
+    bool first = !queue->finished.first;
+    request->code = err_set(&request->err, ERR_UNAVAILABLE, "the ledger has %d commands waiting: try again later",
+                            LEDGER_QUEUE_MAX);
+    list_append(&queue->finished, request);
+    pthread_cond_signal(&queue->ready);
+    return first;
+}
+
+static void flush(struct queue *queue)
+{
+    bool refused_first = false;
+    struct ledger_request *request = queue->staged.first, *next;
+    if (!request)
+        return;
+    list_init(&queue->staged);
+    queue->staged_count = queue->urgent = queue->urgent_before = 0;
+    queue->put_off = false;
     pthread_mutex_lock(&queue->mutex);
-    if (queue->queued < LEDGER_QUEUE_MAX) {
-        list_append(&queue->waiting, request);
-        queue->queued++;
-        wake = queue->idle;
-        queue->idle = false; /* one wake-up is enough */
-    } else {                 /* the only case, but for queue_refuse, in which a request overtakes others */
-        request->code = err_set(&request->err, ERR_UNAVAILABLE, "the ledger has %d commands waiting: try again later",
-                                LEDGER_QUEUE_MAX);
-        refused_first = !queue->finished.first;
-        list_append(&queue->finished, request);
-        pthread_cond_signal(&queue->ready);
+    for (; request; request = next) {
+        next = request->next;
+        if (queue->queued < LEDGER_QUEUE_MAX) {
+            list_append(&queue->waiting, request);
+            queue->queued++;
+        } else {
+            refused_first |= refuse_full(queue, request);
+        }
     }
+    bool wake = queue->idle && queue->waiting.first;
+    if (wake)
+        queue->idle = false; /* one wake-up is enough */
     pthread_mutex_unlock(&queue->mutex);
     if (wake)
         pthread_cond_signal(&queue->work);
     if (refused_first && queue->notify)
         queue->notify(queue->user);
+}
+
+/* That an answer was delivered. One that gets lost, because the process dies, means at most that it is given again. */
+static bool is_urgent(const struct ledger_request *request)
+{
+    const struct ledger_mark *mark = &request->mark;
+    return request->command != LEDGER_MARK || mark->orphaned || mark->not_orphaned;
+}
+
+void queue_submit(struct queue *queue, struct ledger_request *request)
+{
+    bool urgent = is_urgent(request);
+    list_append(&queue->staged, request);
+    queue->staged_count++;
+    queue->urgent += urgent;
+    if (!queue->turn || queue->staged_count == QUEUE_STAGED_MAX)
+        flush(queue);
+    else if (queue->staged_count == 1 || (urgent && queue->urgent == 1))
+        queue->turn(queue->user);
+}
+
+int queue_turn(struct queue *queue)
+{
+    if (queue->urgent > queue->urgent_before) {
+        queue->urgent_before = queue->urgent;
+        return 0;
+    }
+    if (queue->urgent == 0 && queue->staged_count > 0 && !queue->put_off) {
+        queue->put_off = true;
+        return QUEUE_PUT_OFF_MS;
+    }
+    flush(queue);
+    return -1;
 }
 
 void queue_poll(struct queue *queue)
@@ -183,6 +234,7 @@ void queue_poll(struct queue *queue)
 void queue_wait(struct queue *queue, int timeout_ms)
 {
     struct timespec until = moment_in(timeout_ms);
+    flush(queue);
     pthread_mutex_lock(&queue->mutex);
     int rc = 0;
     while (!queue->finished.first && rc == 0)
@@ -193,6 +245,7 @@ void queue_wait(struct queue *queue, int timeout_ms)
 /* Waits until something is finished; false when nothing is left to wait for. */
 static bool wait_for_rest(struct queue *queue)
 {
+    flush(queue);
     pthread_mutex_lock(&queue->mutex);
     queue->closing = true;
     pthread_cond_signal(&queue->work);
@@ -208,6 +261,7 @@ void queue_init(struct queue *queue, size_t batch_max, void (*notify)(void *user
     *queue = (struct queue){.notify = notify, .user = user, .batch_max = batch_max ? batch_max : QUEUE_BATCH_DEFAULT};
     if (queue->batch_max > QUEUE_BATCH_MAX)
         queue->batch_max = QUEUE_BATCH_MAX;
+    list_init(&queue->staged);
     list_init(&queue->waiting);
     list_init(&queue->finished);
     pthread_mutex_init(&queue->mutex, NULL);

@@ -1,8 +1,13 @@
 /* What ledgers with a thread of their own share: the queue to it, the batches that it takes off, the way back.
  *
- *   submitting thread                       ledger thread
- *   submit ──▶ waiting ──(up to batch_max)──▶ one batch: executed and committed
- *   poll   ◀── finished ◀───────────────────── all at once, one notification
+ *   submitting thread                                ledger thread
+ *   submit ──▶ staged ──turn──▶ waiting ──(up to batch_max)──▶ one batch: executed and committed
+ *   poll   ◀── finished ◀────────────────────────────────────── all at once, one notification
+ *
+ * With turn (ledger.h) what is submitted is staged until the loop has nothing more of it. Otherwise the first of many
+ * requests would set the ledger thread going alone, with a commit and its sync to the disk for itself, while the others
+ * are still being made. A good number of them is not kept waiting, so that both threads have work. That an answer was
+ * delivered nobody asks but the admissions behind it: such marks alone are put off for a moment, to go with what comes.
  *
  * Not for others. */
 #ifndef LEDGER_QUEUE_H
@@ -14,6 +19,8 @@
 
 #define QUEUE_BATCH_DEFAULT 512
 #define QUEUE_BATCH_MAX     4096
+#define QUEUE_STAGED_MAX    32
+#define QUEUE_PUT_OFF_MS    10
 
 struct queue_list {
     struct ledger_request *first, **last;
@@ -23,14 +30,19 @@ struct queue {
     void (*notify)(void *user); /* as in the options of the ledgers */
     void *user;
     size_t batch_max;
+    void (*turn)(void *user); /* as in the options of the ledgers; NULL: nothing is staged */
     void (*run)(void *owner, struct ledger_request *first, size_t count); /* one batch; sets code and err of each */
     void (*after)(void *owner); /* when the batch was handed over; NULL = nothing */
     void *owner;
     bool started;
     pthread_t thread;
-    pthread_mutex_t mutex; /* guards from here … */
-    pthread_cond_t work;   /* something is waiting, or stopping */
-    pthread_cond_t ready;  /* something is finished */
+    struct queue_list staged; /* the submitting thread's */
+    size_t staged_count;
+    size_t urgent, urgent_before; /* those of them that can not be put off: now; at the end of the turn before */
+    bool put_off;                 /* the others were */
+    pthread_mutex_t mutex;        /* guards from here … */
+    pthread_cond_t work;          /* something is waiting, or stopping */
+    pthread_cond_t ready;         /* something is finished */
     struct queue_list waiting, finished;
     size_t queued;       /* waiting or being executed */
     bool closing;        /* the ledger is being closed: what was submitted is finished, nobody waits for better times */
@@ -38,8 +50,8 @@ struct queue {
     int64_t commands;    /* the ledger thread's: executed since start */
 };
 
-/* batch_max 0 means the default; larger than QUEUE_BATCH_MAX means that. run, after and owner are the caller's to set
- * before the start. */
+/* batch_max 0 means the default; larger than QUEUE_BATCH_MAX means that. turn, run, after and owner are the caller's
+ * to set before the start. */
 void queue_init(struct queue *queue, size_t batch_max, void (*notify)(void *user), void *user);
 enum err_code queue_start(struct queue *queue, struct err *err);
 /* Finishes what was submitted, ends the thread; before start: nothing to do. */
@@ -48,6 +60,7 @@ void queue_release(struct queue *queue);
 
 /* The commands of struct ledger_ops. */
 void queue_submit(struct queue *queue, struct ledger_request *request);
+int queue_turn(struct queue *queue);
 void queue_poll(struct queue *queue);
 void queue_wait(struct queue *queue, int timeout_ms);
 

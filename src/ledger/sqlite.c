@@ -180,6 +180,11 @@ static void sqlite_poll(struct ledger *base)
     queue_poll(&((struct sqlite_ledger *)base)->queue);
 }
 
+static int sqlite_turn(struct ledger *base)
+{
+    return queue_turn(&((struct sqlite_ledger *)base)->queue);
+}
+
 static void sqlite_wait(struct ledger *base, int timeout_ms)
 {
     queue_wait(&((struct sqlite_ledger *)base)->queue, timeout_ms);
@@ -198,7 +203,7 @@ static void sqlite_close(struct ledger *base)
     free(ledger);
 }
 
-static const struct ledger_ops sqlite_ops = {sqlite_submit, sqlite_poll, sqlite_close, sqlite_wait};
+static const struct ledger_ops sqlite_ops = {sqlite_submit, sqlite_poll, sqlite_close, sqlite_wait, sqlite_turn};
 
 /* ---- opening ---- */
 
@@ -248,6 +253,7 @@ static struct sqlite_ledger *ledger_new(const struct ledger_sqlite_options *opti
     struct sqlite_ledger *ledger = mem_zero(sizeof *ledger);
     ledger->base.ops = &sqlite_ops;
     queue_init(&ledger->queue, options->batch_max, options->notify, options->user);
+    ledger->queue.turn = options->turn;
     ledger->queue.run = run_batch;
     ledger->queue.after = keep_log_bounded;
     ledger->queue.owner = ledger;

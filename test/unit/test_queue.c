@@ -1,0 +1,208 @@
+/* The queue to a ledger's thread: what shares a batch, and that nothing stays behind. */
+#include "ledger/queue.h"
+#include "support/test.h"
+
+#define REQUESTS_MAX 64
+
+struct fixture {
+    struct queue queue;
+    struct ledger_request requests[REQUESTS_MAX];
+    size_t batches[REQUESTS_MAX], batch_count; /* the queue's thread's, until it is stopped */
+    size_t done[REQUESTS_MAX], done_count;     /* places of the requests, in order */
+    int turns, news;                           /* callbacks */
+};
+
+static void on_turn(void *user)
+{
+    ((struct fixture *)user)->turns++;
+}
+
+static void on_news(void *user)
+{
+    ((struct fixture *)user)->news++;
+}
+
+static void run(void *owner, struct ledger_request *first, size_t count)
+{
+    struct fixture *f = owner;
+    f->batches[f->batch_count++] = count;
+    for (; first; first = first->next)
+        first->code = ERR_NONE;
+}
+
+static void done(struct ledger_request *request)
+{
+    struct fixture *f = request->user;
+    f->done[f->done_count++] = (size_t)(request - f->requests);
+}
+
+static void begin(struct fixture *f, bool by_turns)
+{
+    *f = (struct fixture){0};
+    queue_init(&f->queue, 0, NULL, f);
+    f->queue.turn = by_turns ? on_turn : NULL;
+    f->queue.run = run;
+    f->queue.owner = f;
+    for (size_t i = 0; i < REQUESTS_MAX; i++)
+        f->requests[i] = (struct ledger_request){.done = done, .user = f};
+}
+
+static void end(struct fixture *f)
+{
+    queue_stop(&f->queue);
+    queue_release(&f->queue);
+}
+
+static void submit(struct fixture *f, size_t from, size_t to)
+{
+    for (size_t i = from; i < to; i++)
+        queue_submit(&f->queue, &f->requests[i]);
+}
+
+static void finish(struct fixture *f, size_t count)
+{
+    while (f->done_count < count) {
+        queue_wait(&f->queue, 1000);
+        queue_poll(&f->queue);
+    }
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(f->done[i], i);
+}
+
+static void test_turns_that_bring_requests_share_a_batch(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err err = {0};
+    begin(&f, true);
+    assert_int_equal(queue_start(&f.queue, &err), ERR_NONE);
+    submit(&f, 0, 3);
+    assert_int_equal(f.turns, 1);
+    assert_int_equal(queue_turn(&f.queue), 0);
+    submit(&f, 3, 5);
+    assert_int_equal(queue_turn(&f.queue), 0);
+    assert_int_equal(f.turns, 1);
+    assert_int_equal(f.queue.queued, 0); /* what the thread was not given it can not have taken */
+    assert_int_equal(queue_turn(&f.queue), -1);
+    finish(&f, 5);
+    assert_int_equal(queue_turn(&f.queue), -1);
+    submit(&f, 5, 8);
+    assert_int_equal(f.turns, 2);
+    finish(&f, 8); /* who waits does not wait for turns */
+    end(&f);
+    assert_int_equal(f.batch_count, 2);
+    assert_int_equal(f.batches[0], 5);
+    assert_int_equal(f.batches[1], 3);
+}
+
+static struct ledger_request *mark(struct fixture *f, size_t i, bool orphaned)
+{
+    f->requests[i].command = LEDGER_MARK;
+    f->requests[i].mark = (struct ledger_mark){.operation = "op", .delivered = !orphaned, .orphaned = orphaned};
+    return &f->requests[i];
+}
+
+static void test_marks_of_delivery_are_put_off(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, true);
+    queue_submit(&f.queue, mark(&f, 0, false));
+    assert_int_equal(f.turns, 1);
+    assert_int_equal(queue_turn(&f.queue), QUEUE_PUT_OFF_MS);
+    queue_submit(&f.queue, mark(&f, 1, false));
+    assert_int_equal(f.turns, 1);
+    assert_int_equal(f.queue.queued, 0);
+    assert_int_equal(queue_turn(&f.queue), -1); /* the time is over */
+    assert_int_equal(f.queue.queued, 2);
+
+    queue_submit(&f.queue, mark(&f, 2, false));
+    assert_int_equal(queue_turn(&f.queue), QUEUE_PUT_OFF_MS);
+    submit(&f, 3, 4); /* does not wait, and takes it along, in order */
+    assert_int_equal(f.turns, 3);
+    assert_int_equal(queue_turn(&f.queue), 0);
+    assert_int_equal(queue_turn(&f.queue), -1);
+    assert_int_equal(f.queue.queued, 4);
+
+    queue_submit(&f.queue, mark(&f, 4, true)); /* that an operation is orphaned holds other calls: at once */
+    assert_int_equal(queue_turn(&f.queue), 0);
+    assert_int_equal(queue_turn(&f.queue), -1);
+    assert_int_equal(f.queue.queued, 5);
+    struct err err = {0};
+    assert_int_equal(queue_start(&f.queue, &err), ERR_NONE);
+    finish(&f, 5);
+    end(&f);
+}
+
+static void test_a_long_turn_is_not_waited_for(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, true);
+    submit(&f, 0, QUEUE_STAGED_MAX - 1);
+    assert_int_equal(f.queue.queued, 0);
+    submit(&f, QUEUE_STAGED_MAX - 1, QUEUE_STAGED_MAX + 1);
+    assert_int_equal(f.queue.queued, QUEUE_STAGED_MAX);
+    assert_int_equal(f.queue.staged_count, 1);
+    assert_int_equal(f.turns, 2); /* for the one behind, too */
+    struct err err = {0};
+    assert_int_equal(queue_start(&f.queue, &err), ERR_NONE);
+    finish(&f, QUEUE_STAGED_MAX + 1);
+    end(&f);
+}
+
+static void test_what_is_staged_is_finished_at_the_end(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err err = {0};
+    begin(&f, true);
+    assert_int_equal(queue_start(&f.queue, &err), ERR_NONE);
+    submit(&f, 0, 3);
+    end(&f);
+    assert_int_equal(f.done_count, 3);
+}
+
+static void test_without_turns_it_goes_at_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, false);
+    submit(&f, 0, 2);
+    assert_int_equal(f.queue.queued, 2);
+    assert_null(f.queue.staged.first);
+    queue_release(&f.queue);
+}
+
+static void test_a_full_queue_refuses(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f, true);
+    f.queue.notify = on_news;
+    f.queue.queued = LEDGER_QUEUE_MAX - 1;
+    submit(&f, 0, 3);
+    assert_int_equal(queue_turn(&f.queue), 0);
+    assert_int_equal(queue_turn(&f.queue), -1);
+    assert_int_equal(f.news, 1);
+    queue_poll(&f.queue);
+    assert_int_equal(f.done_count, 2); /* the first one had the last place */
+    assert_int_equal(f.done[0], 1);
+    assert_int_equal(f.done[1], 2);
+    assert_int_equal(f.requests[1].code, ERR_UNAVAILABLE);
+    assert_ptr_equal(f.queue.waiting.first, &f.requests[0]);
+    queue_release(&f.queue);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_turns_that_bring_requests_share_a_batch),
+        cmocka_unit_test(test_marks_of_delivery_are_put_off),
+        cmocka_unit_test(test_a_long_turn_is_not_waited_for),
+        cmocka_unit_test(test_what_is_staged_is_finished_at_the_end),
+        cmocka_unit_test(test_without_turns_it_goes_at_once),
+        cmocka_unit_test(test_a_full_queue_refuses),
+    };
+    return cmocka_run_group_tests_name("queue", tests, NULL, NULL);
+}
