@@ -132,6 +132,10 @@ static enum pg_fault ask_ahead(struct postgres_ledger *ledger, struct ledger_req
         if (!meets_one(first, request) && pg_ahead(&ledger->pg, request, &ledger->ahead[i], err))
             return ledger->pg.fault;
     }
+    request = first;
+    for (size_t i = 0; i < size; i++, request = request->next)
+        if (ledger->ahead[i].asked && pg_ahead_again(&ledger->pg, request, &ledger->ahead[i], err))
+            return ledger->pg.fault;
     return PG_FINE;
 }
 

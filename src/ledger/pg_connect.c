@@ -195,6 +195,7 @@ void pg_disconnect(struct pg *pg)
     pg->sent_first = pg->sent_count = 0;
     pg->unflushed = false;
     memset(pg->prepared, 0, sizeof pg->prepared);
+    pg_forget_places(pg);
 }
 
 void pg_release(struct pg *pg)

@@ -28,8 +28,21 @@ void pg_query(struct pg_query *query, struct pg *pg, enum pg_statement which)
 {
     query->pg = pg;
     query->which = which;
+    query->partition = PG_PARTITIONS;
     query->count = 0;
     query->ticket = -1;
+}
+
+void pg_query_in(struct pg_query *query, struct pg *pg, enum pg_statement which, const char *tenant)
+{
+    pg_query(query, pg, which);
+    if (!tenant)
+        return;
+    const struct pg_place *place = &pg->places[text_hash(TEXT_HASH_START, tenant) & (PG_PLACES - 1)];
+    if (place->tenant && strcmp(place->tenant, tenant) == 0)
+        query->partition = place->partition;
+    else if (!pg->place_wanted)
+        pg->place_wanted = mem_copy_text(tenant);
 }
 
 static void put(struct pg_query *query, Oid type, const char *p, size_t n, int format)
@@ -146,20 +159,27 @@ static void forget_answers(struct pg *pg)
 
 static enum err_code prepare(struct pg *pg, const struct pg_query *query, const char *name, struct err *err)
 {
-    if (pg->prepared[query->which])
+    if (pg->prepared[query->which][query->partition])
         return ERR_NONE;
-    if (!PQsendPrepare(pg->conn, name, pg->texts[query->which], query->count, query->types))
+    char *of_partition =
+        query->partition < PG_PARTITIONS ? pg_in_partition(pg->texts[query->which], query->partition) : NULL;
+    const char *text = of_partition ? of_partition : pg->texts[query->which];
+    bool sent = PQsendPrepare(pg->conn, name, text, query->count, query->types) != 0;
+    free(of_partition);
+    if (!sent)
         return pg_failed(pg, NULL, err);
-    pg->prepared[query->which] = true;
-    note_sent(pg, (struct pg_sent){.kind = SENT_PREPARE, .which = query->which});
+    pg->prepared[query->which][query->partition] = true;
+    note_sent(pg, (struct pg_sent){.kind = SENT_PREPARE, .which = query->which, .partition = query->partition});
     return ERR_NONE;
 }
 
 static enum err_code send_query(struct pg_query *query, struct pg_sent sent, struct err *err)
 {
     struct pg *pg = query->pg;
-    char name[16];
-    snprintf(name, sizeof name, "s%d", (int)query->which);
+    char name[32];
+    int length = snprintf(name, sizeof name, "s%d", (int)query->which);
+    if (query->partition < PG_PARTITIONS)
+        snprintf(name + length, sizeof name - (size_t)length, "_%d", query->partition);
     if (pg->fault)
         return err_set(err, ERR_INTERNAL, "statement %d after a failure", (int)query->which);
     if (!pg->conn) {
@@ -248,7 +268,7 @@ static enum err_code take_result(struct pg *pg, struct err *err)
     bool fine = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_PIPELINE_SYNC;
     if (!fine) {
         if (sent.kind == SENT_PREPARE)
-            pg->prepared[sent.which] = false;
+            pg->prepared[sent.which][sent.partition] = false;
         if (status == PGRES_PIPELINE_ABORTED) /* skipped behind an error that was taken in already */
             err_set(err, ERR_INTERNAL, "a statement behind a failed one");
         else
@@ -346,6 +366,43 @@ static void look_at_the_time(struct pg *pg)
     pg_compare_clocks(pg, pg->clock_before_ms, pg->env->now_ms(pg->env), pg_take_int(&row));
 }
 
+/* As the time: in passing. */
+static enum err_code ask_for_the_place(struct pg *pg, struct err *err)
+{
+    struct pg_query query;
+    pg->place_ticket = -1;
+    if (!pg->place_wanted)
+        return ERR_NONE;
+    pg_query(&query, pg, PG_PLACE);
+    pg_put_text(&query, pg->place_wanted);
+    pg_put_int(&query, PG_PARTITIONS);
+    if (pg_ask(&query, err) == 0)
+        pg->place_ticket = query.ticket;
+    return err->code;
+}
+
+static void look_at_the_place(struct pg *pg)
+{
+    const PGresult *result = pg->place_ticket >= 0 ? pg->answers[pg->place_ticket] : NULL;
+    if (!result || PQntuples(result) != 1)
+        return;
+    struct pg_row row = pg_row(pg, result, 0, NULL);
+    struct pg_place *place = &pg->places[text_hash(TEXT_HASH_START, pg->place_wanted) & (PG_PLACES - 1)];
+    free(place->tenant);
+    *place = (struct pg_place){pg->place_wanted, (int)pg_take_int(&row)};
+    pg->place_wanted = NULL;
+}
+
+void pg_forget_places(struct pg *pg)
+{
+    for (int i = 0; i < PG_PLACES; i++) {
+        free(pg->places[i].tenant);
+        pg->places[i].tenant = NULL;
+    }
+    free(pg->place_wanted);
+    pg->place_wanted = NULL;
+}
+
 enum err_code pg_begin(struct pg *pg, bool writing, const int64_t *locks, size_t lock_count, struct err *err)
 {
     pg->fault = PG_FINE;
@@ -355,7 +412,7 @@ enum err_code pg_begin(struct pg *pg, bool writing, const int64_t *locks, size_t
     forget_answers(pg);
     if (send_plain(pg, writing ? PG_BEGIN : PG_BEGIN_READ, SENT_WRITE, err))
         return err->code;
-    if (ask_for_the_time(pg, err))
+    if (ask_for_the_time(pg, err) || ask_for_the_place(pg, err))
         return err->code;
     return writing && (fence(pg, err) || take_locks(pg, locks, lock_count, err)) ? err->code : ERR_NONE;
 }
@@ -431,10 +488,12 @@ enum err_code pg_commit(struct pg *pg, struct err *err)
         drain(pg, err);
     if (under_way && pg->fault == PG_AWAY && pg->writing)
         pg->fault = PG_DOUBT;
-    if (err->code)
+    if (err->code) {
         pg_rollback(pg);
-    else
+    } else {
         look_at_the_time(pg);
+        look_at_the_place(pg);
+    }
     forget_answers(pg);
     return err->code;
 }

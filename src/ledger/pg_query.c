@@ -31,6 +31,17 @@ static enum err_code read_incidents_of(struct pg *pg, struct ledger_request *req
     return ERR_NONE;
 }
 
+/* tenant: whose, NULL = anybody's. */
+static enum err_code read_operation(struct pg *pg, const char *tenant, const char *id, struct arena *arena,
+                                    struct operation **out, struct err *err)
+{
+    const PGresult *rows;
+    struct pg_query query;
+    pg_query_in(&query, pg, PG_OPERATION_BY_ID, tenant);
+    pg_put_text(&query, id);
+    return pg_rows(&query, &rows, err) ? err->code : pg_take_operation(pg, rows, 0, arena, true, out, err);
+}
+
 enum err_code pg_get(struct pg *pg, struct ledger_request *request)
 {
     struct ledger_get *get = &request->get;
@@ -41,7 +52,7 @@ enum err_code pg_get(struct pg *pg, struct ledger_request *request)
     get->tombstone = NULL;
     get->incidents = NULL;
     get->incident_count = 0;
-    if (pg_operation(pg, NULL, get->operation, request->arena, &get->op, err))
+    if (read_operation(pg, get->tenant, get->operation, request->arena, &get->op, err))
         return err->code;
     if (!get->op) {
         pg_query(&query, pg, PG_TOMBSTONE_BY_ID);

@@ -44,6 +44,15 @@
 #define ENTITY                "holder, held_ms, rev, attributes, override"
 #define NAMED                 "SELECT id, tenant, tool, provider_key FROM operations WHERE "
 
+#define INSERT_NEW                                                                                                     \
+    "INSERT INTO operations (open, repeat_hash, admitted_state, admitted_reason, first_attempt, {columns operation}) " \
+    "SELECT $1, $2, $3, $4, $5, {values operation} WHERE NOT EXISTS (SELECT FROM operations WHERE tenant = $6 AND "    \
+    "key_hash = $7) AND NOT EXISTS (SELECT FROM tombstones WHERE tenant = $6 AND key_hash = $7)"
+#define INSERT_ALONE                                                                                                   \
+    " AND ($8 = 0 OR NOT EXISTS (SELECT FROM operations WHERE tenant = $6 AND repeat_hash = $2)) "                     \
+    "AND ($9 = 0 OR NOT EXISTS (SELECT FROM operations WHERE tenant = $6 AND tool = $10 AND principal = $11 AND "      \
+    IN_DOUBT "))"
+
 struct text {
     int fixed; /* parameters that it names itself */
     const char *sql;
@@ -59,6 +68,8 @@ static const struct text texts[PG_STATEMENT_COUNT] = {
                      " WHERE id = $1 AND epoch = $3 RETURNING 1) SELECT 1 / count(*) FROM mine"},
     [PG_LOCKS] = {1, "SELECT count(pg_advisory_xact_lock(k)) FROM unnest($1::bigint[]) AS k"},
     [PG_CLOCK] = {0, "SELECT " DATABASE_MS},
+    [PG_PLACE] = {2, "SELECT i FROM generate_series(0, $2::integer - 1) AS i WHERE "
+                     "satisfies_hash_partition('operations'::regclass, $2::integer, i, $1::text)"},
     [PG_COUNT] = {3, "INSERT INTO counters (gateway, state, operations) SELECT $1, s, n FROM "
                      "unnest($2::text[], $3::bigint[]) AS moved (s, n) ON CONFLICT (gateway, state) "
                      "DO UPDATE SET operations = counters.operations + excluded.operations"},
@@ -70,7 +81,7 @@ static const struct text texts[PG_STATEMENT_COUNT] = {
                                 "(state IN ('failed_permanent', 'rejected', 'compensated') AND may_have_applied = 0), "
                                 "key_version DESC LIMIT 1"}, /* admission_answers */
     [PG_REPEATS] = {3, "SELECT {head} FROM operations WHERE tenant = $1 AND repeat_hash = $2 "
-                       "ORDER BY id DESC LIMIT $3"},
+                       "ORDER BY created_ms DESC, id DESC LIMIT $3"},
     [PG_REPEATS_OF_RUN] = {3, "SELECT {head} FROM operations WHERE tenant = $1 AND run = $2 ORDER BY id DESC LIMIT $3"},
     [PG_IN_DOUBT] = {4, "SELECT {head} FROM operations WHERE tenant = $1 AND tool = $2 AND principal = $3 AND " IN_DOUBT
                         " ORDER BY id LIMIT $4"},
@@ -106,6 +117,10 @@ static const struct text texts[PG_STATEMENT_COUNT] = {
     [PG_INSERT_OPERATION] = {5, "INSERT INTO operations (open, repeat_hash, admitted_state, admitted_reason, "
                                 "first_attempt, {columns operation}) VALUES ($1, $2, $3, $4, $5, {values operation}) "
                                 "ON CONFLICT (tenant, key_hash, key_version) DO NOTHING"},
+    /* An admission that decides on the assumption that nothing is known; this makes sure of it, or inserts nothing. */
+    [PG_INSERT_NEW] = {7, INSERT_NEW " ON CONFLICT (tenant, key_hash, key_version) DO NOTHING"},
+    /* The same where neither a repetition nor a doubt may be known. */
+    [PG_INSERT_NEW_ALONE] = {11, INSERT_NEW INSERT_ALONE " ON CONFLICT (tenant, key_hash, key_version) DO NOTHING"},
     [PG_MOVE] = {5, "UPDATE operations SET {life} WHERE tenant = $1 AND id = $2 AND rev = $3 "
                     "AND ($4::text IS NULL OR owner = $4) AND ($5 = 0 OR owner IS NULL) RETURNING watched::bigint"},
     [PG_MOVE_NOTED] = {6, "WITH moved AS (UPDATE operations SET {life} WHERE tenant = $1 AND id = $2 AND rev = $3 "
@@ -368,6 +383,23 @@ char *pg_expand(const char *sql, int fixed)
     }
     assert(to.next <= PG_PARAMS_MAX + 1);
     return buf_detach(&to.out, NULL);
+}
+
+/* The two tables by their whole names only: columns are named otherwise. */
+char *pg_in_partition(const char *sql, int partition)
+{
+    struct buf out;
+    buf_init(&out, 0);
+    while (*sql) {
+        size_t word = strspn(sql, "abcdefghijklmnopqrstuvwxyz_0123456789");
+        size_t other = word ? 0 : strcspn(sql, "abcdefghijklmnopqrstuvwxyz");
+        struct str piece = {sql, word + other};
+        buf_add_str(&out, piece);
+        if (str_is(piece, "operations") || str_is(piece, "history"))
+            buf_printf(&out, "_%d", partition);
+        sql += piece.n;
+    }
+    return buf_detach(&out, NULL);
 }
 
 void pg_statements_make(char *out[PG_STATEMENT_COUNT])

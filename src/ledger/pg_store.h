@@ -16,6 +16,7 @@
 #define PG_SCHEMA         "onced" /* PostgreSQL schema that holds the tables unless the URL sets a search_path */
 #define PG_PARTITIONS     8       /* of operations and history, by hash of the tenant */
 #define PG_PARAMS_MAX     112
+#define PG_PLACES         256 /* tenants whose partition is remembered; a power of two */
 /* Defaults of the session; what the URL's options set counts instead. */
 #define PG_STATEMENT_MS 10000
 #define PG_LOCK_MS      5000
@@ -55,6 +56,7 @@ enum pg_statement {
     PG_FENCE,
     PG_LOCKS,
     PG_CLOCK,
+    PG_PLACE,
     PG_COUNT,
     /* operations, reading */
     PG_OPERATION_BY_ID,
@@ -88,6 +90,8 @@ enum pg_statement {
     PG_LIST_END_APPROVAL_UP,
     /* operations, writing */
     PG_INSERT_OPERATION,
+    PG_INSERT_NEW,
+    PG_INSERT_NEW_ALONE,
     PG_MOVE,
     PG_MOVE_NOTED,
     PG_CLAIM,
@@ -173,7 +177,8 @@ enum pg_statement {
 struct pg_sent {
     enum { SENT_PREPARE, SENT_WRITE, SENT_WRITE_ONE, SENT_ASKED, SENT_COMMIT, SENT_SYNC } kind;
     enum pg_statement which;
-    int ticket; /* ASKED */
+    int partition; /* PREPARE */
+    int ticket;    /* ASKED */
 };
 
 struct pg {
@@ -198,8 +203,18 @@ struct pg {
     bool (*waits)(void *owner, int64_t waited_ms);
     void *waits_owner;
 
+    /* In which partition a tenant's rows lie, by its hash. A statement for that partition alone costs a third of one for
+     * the whole table, which opens all partitions with their indexes. The server is asked in passing: until its word is
+     * there, statements go to the whole table. */
+    struct pg_place {
+        char *tenant; /* NULL: free */
+        int partition;
+    } places[PG_PLACES];
+    char *place_wanted; /* NULL: none */
+    int place_ticket;   /* of the transaction at hand, -1: not asked */
+
     char *texts[PG_STATEMENT_COUNT];
-    bool prepared[PG_STATEMENT_COUNT];
+    bool prepared[PG_STATEMENT_COUNT][PG_PARTITIONS + 1]; /* the last one: for the whole table */
     struct pg_sent *sent; /* a ring */
     size_t sent_first, sent_count, sent_room;
     bool unflushed;     /* the server holds results back until it is asked for them */
@@ -273,6 +288,7 @@ enum err_code pg_take_alone(struct pg *pg, bool *in_use, struct err *err);
 struct pg_query {
     struct pg *pg;
     enum pg_statement which;
+    int partition; /* PG_PARTITIONS: the whole table */
     int count, ticket;
     const char *values[PG_PARAMS_MAX];
     int lengths[PG_PARAMS_MAX], formats[PG_PARAMS_MAX];
@@ -281,6 +297,12 @@ struct pg_query {
 };
 
 void pg_query(struct pg_query *query, struct pg *pg, enum pg_statement which);
+/* The same for a statement that is only about rows of this tenant: it looks into their partition alone, where that is
+ * known. tenant NULL: as pg_query. */
+void pg_query_in(struct pg_query *query, struct pg *pg, enum pg_statement which, const char *tenant);
+/* sql for one partition of operations and history. To be freed. */
+char *pg_in_partition(const char *sql, int partition);
+void pg_forget_places(struct pg *pg);
 /* In the order of the parameters. Texts are borrowed until the query is sent; what is not UTF-8 or has a NUL is sent
  * with U+FFFD in those places, since PostgreSQL takes nothing else. */
 void pg_put_text(struct pg_query *query, const char *text); /* NULL puts NULL */
@@ -382,11 +404,14 @@ enum err_code pg_take_tombstone(struct pg *pg, const PGresult *result, struct ar
 struct pg_ahead {
     bool asked;
     int by_key, stone, repeats, doubts; /* tickets, -1 = not asked */
+    int inserted;                       /* of an admission that found nothing, if so */
     int written;                        /* of a transition or mark */
 };
 /* Whether the command can ask ahead: then it does, and the commands behind it may do so before its turn comes. */
 bool pg_goes_ahead(const struct ledger_request *request);
 enum err_code pg_ahead(struct pg *pg, struct ledger_request *request, struct pg_ahead *ahead, struct err *err);
+/* When all of the wave have asked: those that have to ask more do, again all before any waits. */
+enum err_code pg_ahead_again(struct pg *pg, struct ledger_request *request, struct pg_ahead *ahead, struct err *err);
 /* Whether the second, an admission, could meet what the first, another one, inserts. */
 bool pg_admissions_meet(const struct ledger_request *first, const struct ledger_request *second);
 /* Adds the advisory locks that keep other gateways away from what the command decides by. At most PG_LOCKS_MAX. */

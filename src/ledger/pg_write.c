@@ -71,7 +71,7 @@ enum err_code pg_operation(struct pg *pg, const char *tenant, const char *id, st
 {
     const PGresult *result;
     struct pg_query query;
-    pg_query(&query, pg, tenant ? PG_OPERATION_OF : PG_OPERATION_BY_ID);
+    pg_query_in(&query, pg, tenant ? PG_OPERATION_OF : PG_OPERATION_BY_ID, tenant);
     if (tenant)
         pg_put_text(&query, tenant);
     pg_put_text(&query, id);
@@ -88,7 +88,7 @@ static enum err_code ask_by_key(struct pg *pg, const struct digest *key_hash, co
     int tickets[2];
     for (int i = 0; i < 2; i++) {
         struct pg_query query;
-        pg_query(&query, pg, which[i]);
+        pg_query_in(&query, pg, which[i], tenant);
         pg_put_text(&query, tenant);
         pg_put_digest(&query, key_hash);
         if (pg_ask(&query, err))
@@ -133,7 +133,7 @@ enum err_code pg_answers_by_key(struct pg *pg, struct arena *arena, const struct
 static enum err_code ask_repeats(struct pg *pg, const struct operation *op, bool of_run, int *ticket, struct err *err)
 {
     struct pg_query query;
-    pg_query(&query, pg, of_run ? PG_REPEATS_OF_RUN : PG_REPEATS);
+    pg_query_in(&query, pg, of_run ? PG_REPEATS_OF_RUN : PG_REPEATS, op->tenant);
     pg_put_text(&query, op->tenant);
     if (of_run)
         pg_put_text(&query, op->run);
@@ -148,7 +148,7 @@ static enum err_code ask_repeats(struct pg *pg, const struct operation *op, bool
 static enum err_code ask_doubts(struct pg *pg, const struct operation *op, int *ticket, struct err *err)
 {
     struct pg_query query;
-    pg_query(&query, pg, PG_IN_DOUBT);
+    pg_query_in(&query, pg, PG_IN_DOUBT, op->tenant);
     pg_put_text(&query, op->tenant);
     pg_put_text(&query, op->tool);
     pg_put_text(&query, op->principal);
@@ -227,11 +227,14 @@ static enum err_code find_named(struct pg *pg, const struct admission *admission
     return ERR_NONE;
 }
 
+static const struct pg_ahead nothing_asked = {
+    .asked = true, .by_key = -1, .stone = -1, .repeats = -1, .doubts = -1, .inserted = -1, .written = -1};
+
 static enum err_code ask_facts(struct pg *pg, const struct admission *admission, struct pg_ahead *ahead,
                                struct err *err)
 {
     const struct operation *op = admission->op;
-    *ahead = (struct pg_ahead){.asked = true, .by_key = -1, .stone = -1, .repeats = -1, .doubts = -1, .written = -1};
+    *ahead = nothing_asked;
     if (ask_by_key(pg, &op->key_hash, op->tenant, ahead, err))
         return err->code;
     if (admission_wants_repeats(admission) && ask_repeats(pg, op, false, &ahead->repeats, err))
@@ -273,7 +276,7 @@ static enum err_code insert_history(struct pg *pg, const struct operation *op, s
                                     const struct attempt *attempt, struct err *err)
 {
     struct pg_query query;
-    pg_query(&query, pg, PG_INSERT_HISTORY);
+    pg_query_in(&query, pg, PG_INSERT_HISTORY, op->tenant);
     pg_put_text(&query, op->tenant);
     pg_put_text(&query, op->id);
     pg_put_int(&query, op->rev * LEDGER_CHANGE_EVENTS_MAX + (int64_t)line);
@@ -281,23 +284,59 @@ static enum err_code insert_history(struct pg *pg, const struct operation *op, s
     return pg_write(&query, err);
 }
 
-static enum err_code insert_operation(struct pg *pg, const struct ledger_admit *admit, struct err *err)
+static void put_beginning(struct pg_query *query, const struct ledger_admit *admit)
 {
     const struct operation *op = admit->admission.op;
     struct admitted plain = admitted_plain(admit);
-    struct pg_query query;
-    pg_query(&query, pg, PG_INSERT_OPERATION);
-    pg_put_int(&query, !state_terminal(op->state));
-    pg_put_int(&query, operation_repeat_hash(op));
-    pg_put_text(&query, plain.event ? state_name(op->state) : NULL);
-    pg_put_text(&query, plain.event ? reason_name(admit->event.reason) : NULL);
-    pg_put_text(&query, plain.attempt ? admit->attempt->id : NULL);
-    pg_put_record(&query, RECORD_OPERATION, op);
-    if (pg_write_one(&query, err))
-        return err->code;
-    pg->moved[op->state]++;
+    pg_put_int(query, !state_terminal(op->state));
+    pg_put_int(query, operation_repeat_hash(op));
+    pg_put_text(query, plain.event ? state_name(op->state) : NULL);
+    pg_put_text(query, plain.event ? reason_name(admit->event.reason) : NULL);
+    pg_put_text(query, plain.attempt ? admit->attempt->id : NULL);
+}
+
+/* The row is there: what of its first line does not lie in itself. */
+static enum err_code insert_beginning(struct pg *pg, const struct ledger_admit *admit, struct err *err)
+{
+    const struct operation *op = admit->admission.op;
+    struct admitted plain = admitted_plain(admit);
     const struct attempt *attempt = plain.attempt ? NULL : admit->attempt;
-    if ((!plain.event || attempt) && insert_history(pg, op, 0, plain.event ? NULL : &admit->event, attempt, err))
+    pg->moved[op->state]++;
+    return plain.event && !attempt ? ERR_NONE
+                                   : insert_history(pg, op, 0, plain.event ? NULL : &admit->event, attempt, err);
+}
+
+/* For an admission that is new if nothing is known: inserts the operation, if so. */
+static enum err_code ask_insert(struct pg *pg, const struct ledger_admit *admit, int *ticket, struct err *err)
+{
+    const struct admission *admission = &admit->admission;
+    const struct operation *op = admission->op;
+    bool repeats = admission_wants_repeats(admission), doubts = admission->hold_in_doubt;
+    struct pg_query query;
+    pg_query_in(&query, pg, repeats || doubts ? PG_INSERT_NEW_ALONE : PG_INSERT_NEW, op->tenant);
+    put_beginning(&query, admit);
+    pg_put_text(&query, op->tenant);
+    pg_put_digest(&query, &op->key_hash);
+    if (repeats || doubts) {
+        pg_put_int(&query, repeats);
+        pg_put_int(&query, doubts);
+        pg_put_text(&query, op->tool);
+        pg_put_text(&query, op->principal);
+    }
+    pg_put_record(&query, RECORD_OPERATION, op);
+    if (pg_ask(&query, err) == 0)
+        *ticket = query.ticket;
+    return err->code;
+}
+
+static enum err_code insert_operation(struct pg *pg, const struct ledger_admit *admit, struct err *err)
+{
+    const struct operation *op = admit->admission.op;
+    struct pg_query query;
+    pg_query_in(&query, pg, PG_INSERT_OPERATION, op->tenant);
+    put_beginning(&query, admit);
+    pg_put_record(&query, RECORD_OPERATION, op);
+    if (pg_write_one(&query, err) || insert_beginning(pg, admit, err))
         return err->code;
     return op->claims.p ? pg_claim_admitted(pg, &admit->admission, op->reason == REASON_AWAITING_ENTITY, err)
                         : ERR_NONE;
@@ -387,6 +426,10 @@ enum err_code pg_admit(struct pg *pg, struct ledger_request *request, const stru
     struct err *err = &request->err;
     struct pg_ahead own;
     admit->result = (struct admission_result){0};
+    if (ahead && ahead->inserted >= 0) { /* nothing was known, and it is there */
+        admit->result.verdict = VERDICT_NEW;
+        return insert_beginning(pg, admit, err);
+    }
     if (!ahead) {
         if (ask_facts(pg, &admit->admission, &own, err))
             return err->code;
@@ -428,7 +471,7 @@ static enum err_code ask_move(struct pg *pg, const struct ledger_transition *cha
     const struct operation *op = change->op;
     bool noted = change->event_count > 0 || change->attempt_count > 0;
     struct pg_query query;
-    pg_query(&query, pg, noted ? PG_MOVE_NOTED : PG_MOVE);
+    pg_query_in(&query, pg, noted ? PG_MOVE_NOTED : PG_MOVE, op->tenant);
     pg_put_text(&query, op->tenant);
     pg_put_text(&query, op->id);
     pg_put_int(&query, op->rev - 1);
@@ -449,7 +492,7 @@ static enum err_code read_life(struct pg *pg, const struct ledger_transition *ch
 {
     const PGresult *result;
     struct pg_query query;
-    pg_query(&query, pg, PG_LIFE);
+    pg_query_in(&query, pg, PG_LIFE, change->op->tenant);
     pg_put_text(&query, change->op->tenant);
     pg_put_text(&query, change->op->id);
     if (pg_rows(&query, &result, err))
@@ -635,7 +678,7 @@ static enum err_code write_claims(struct pg *pg, struct ledger_request *request)
         op->owner = owner;
         op->lease_until_ms = until;
         op->wake_at_ms = ledger_renewal_ms(claim);
-        pg_query(&query, pg, PG_CLAIM);
+        pg_query_in(&query, pg, PG_CLAIM, op->tenant);
         pg_put_text(&query, op->tenant);
         pg_put_text(&query, op->id);
         pg_put_text(&query, owner);
@@ -705,7 +748,7 @@ enum err_code pg_claim(struct pg *pg, struct ledger_request *request)
 enum err_code pg_watch(struct pg *pg, struct ledger_request *request)
 {
     struct pg_query query;
-    pg_query(&query, pg, PG_WATCH);
+    pg_query_in(&query, pg, PG_WATCH, request->get.tenant);
     pg_put_text(&query, request->get.tenant);
     pg_put_text(&query, request->get.operation);
     return pg_write(&query, &request->err) ? request->err.code : pg_get(pg, request);
@@ -777,7 +820,7 @@ enum err_code pg_expire(struct pg *pg, struct ledger_request *request)
     if (pg_write(&query, err))
         return err->code;
     for (size_t i = 0; i < sizeof deletes / sizeof *deletes; i++) {
-        pg_query(&query, pg, deletes[i]);
+        pg_query_in(&query, pg, deletes[i], op->tenant);
         pg_put_text(&query, op->tenant);
         pg_put_text(&query, op->id);
         if (pg_write(&query, err))
@@ -867,14 +910,36 @@ bool pg_goes_ahead(const struct ledger_request *request)
     return request->command == LEDGER_MARK;
 }
 
+/* Whether an admission of which the ledger knows nothing that matters is let in. What undoes another operation or is a
+ * step of it needs more than that. */
+static bool new_if_unknown(struct ledger_admit *admit)
+{
+    static const struct admission_facts nothing = {0};
+    const struct operation *op = admit->admission.op;
+    return !admit->dry_run && !op->compensates && !op->parent &&
+           admission_decide(&admit->admission, &nothing, op->created_ms).verdict == VERDICT_NEW;
+}
+
 enum err_code pg_ahead(struct pg *pg, struct ledger_request *request, struct pg_ahead *ahead, struct err *err)
 {
-    *ahead = (struct pg_ahead){.asked = true, .by_key = -1, .stone = -1, .repeats = -1, .doubts = -1, .written = -1};
+    *ahead = nothing_asked;
     if (request->command == LEDGER_ADMIT)
-        return ask_facts(pg, &request->admit.admission, ahead, err);
+        return new_if_unknown(&request->admit) ? ask_insert(pg, &request->admit, &ahead->inserted, err)
+                                               : ask_facts(pg, &request->admit.admission, ahead, err);
     if (request->command == LEDGER_TRANSITION)
         return ask_move(pg, &request->transition, &ahead->written, err);
     return ask_mark(pg, &request->mark, err);
+}
+
+/* Something was known: what. */
+enum err_code pg_ahead_again(struct pg *pg, struct ledger_request *request, struct pg_ahead *ahead, struct err *err)
+{
+    const PGresult *result;
+    if (ahead->inserted < 0)
+        return ERR_NONE;
+    if (pg_answer(pg, ahead->inserted, &result, err))
+        return err->code;
+    return pg_written(result) == 1 ? ERR_NONE : ask_facts(pg, &request->admit.admission, ahead, err);
 }
 
 bool pg_admissions_meet(const struct ledger_request *first, const struct ledger_request *second)
