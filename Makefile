@@ -10,7 +10,7 @@ SWEEP ?= 500
 RELEASE = --buildtype=release -Doptimization=2 -Db_lto=true -Db_pie=true
 DEBUG_SAN = --buildtype=debugoptimized -Doptimization=1 -Db_sanitize=address,undefined -Dmarks=true
 
-.PHONY: all build build-tests demo test simulate sweep scenarios mutate model bench bench-mcp fuzz format format-check lint install clean
+.PHONY: all build build-tests demo test simulate sweep scenarios mutate model bench bench-sqlite bench-postgresql bench-mcp fuzz format format-check lint install clean
 
 all: build
 
@@ -60,10 +60,18 @@ model:
 	@sh tools/setup.sh model
 	@test/model/check.sh
 
-bench:
+bench: bench-sqlite bench-postgresql
+
+bench-sqlite:
 	@sh tools/setup.sh build bench
 	@sh tools/build.sh $(BUILD_BENCH) $(RELEASE)
 	@ONCED=$(abspath $(BUILD_BENCH))/src/cli/onced python3 test/bench/bench.py --build $(abspath $(BUILD_BENCH)) $(BENCH_ARGS)
+
+# A server of its own with default settings, which syncs to the disk
+bench-postgresql:
+	@sh tools/setup.sh build bench
+	@sh tools/build.sh $(BUILD_BENCH) $(RELEASE)
+	@POSTGRES_OPTIONS="-c fsync=on" sh tools/with-postgres.sh python3 test/bench/bench_pg.py --build $(abspath $(BUILD_BENCH)) $(BENCH_PG_ARGS)
 
 # An MCP tools/call through onced beside the same call without it
 bench-mcp:

@@ -23,7 +23,7 @@ packages_of() {
         echo python3:python3
         ;;
     bench)
-        echo libcmocka-dev python3:python3 nginx-light:nginx wrk:wrk
+        echo libcmocka-dev python3:python3 nginx-light:nginx wrk:wrk postgresql-15:postgres-server
         ;;
     model)
         echo spin:spin gcc:gcc libc6-dev
