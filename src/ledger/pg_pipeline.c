@@ -1,6 +1,6 @@
 /* Statements through libpq's pipeline, within transactions.
  *
- *   pg_begin    BEGIN, fence, locks ─────────────┐
+ *   pg_begin    BEGIN, fence with locks ─────────┐
  *   pg_write    prepare?, execute ───────────────┤  sent ──▶ server
  *   pg_ask      prepare?, execute ───────────────┤
  *   pg_answer   flush request; results in order ◀┘  of writes: checked; of others: kept by ticket
@@ -314,27 +314,20 @@ static enum err_code send_plain(struct pg *pg, enum pg_statement which, int kind
     return send_query(&query, (struct pg_sent){.kind = kind}, err);
 }
 
-static enum err_code fence(struct pg *pg, struct err *err)
+/* The locks are taken by the same statement: those behind it see what the ones who held them have committed. */
+static enum err_code fence(struct pg *pg, const int64_t *locks, size_t count, struct err *err)
 {
+    struct buf list;
     struct pg_query query;
+    buf_init(&list, 0);
+    buf_add_char(&list, '{');
+    for (size_t i = 0; i < count; i++)
+        buf_printf(&list, "%s%lld", i ? "," : "", (long long)locks[i]);
+    buf_add_char(&list, '}');
     pg_query(&query, pg, PG_FENCE);
     pg_put_text(&query, pg->gateway);
     pg_put_int(&query, ++pg->batch);
     pg_put_int(&query, pg->epoch);
-    return pg_write(&query, err);
-}
-
-static enum err_code take_locks(struct pg *pg, const int64_t *locks, size_t count, struct err *err)
-{
-    struct buf list;
-    struct pg_query query;
-    if (count == 0)
-        return ERR_NONE;
-    buf_init(&list, 0);
-    for (size_t i = 0; i < count; i++)
-        buf_printf(&list, "%c%lld", i ? ',' : '{', (long long)locks[i]);
-    buf_add_char(&list, '}');
-    pg_query(&query, pg, PG_LOCKS);
     pg_put_str(&query, buf_str(&list));
     pg_write(&query, err);
     buf_release(&list);
@@ -414,7 +407,7 @@ enum err_code pg_begin(struct pg *pg, bool writing, const int64_t *locks, size_t
         return err->code;
     if (ask_for_the_time(pg, err) || ask_for_the_place(pg, err))
         return err->code;
-    return writing && (fence(pg, err) || take_locks(pg, locks, lock_count, err)) ? err->code : ERR_NONE;
+    return writing ? fence(pg, locks, lock_count, err) : ERR_NONE;
 }
 
 /* One row per state that changed, whatever the number of commands. */

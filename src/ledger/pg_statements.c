@@ -50,8 +50,8 @@
     "key_hash = $7) AND NOT EXISTS (SELECT FROM tombstones WHERE tenant = $6 AND key_hash = $7)"
 #define INSERT_ALONE                                                                                                   \
     " AND ($8 = 0 OR NOT EXISTS (SELECT FROM operations WHERE tenant = $6 AND repeat_hash = $2)) "                     \
-    "AND ($9 = 0 OR NOT EXISTS (SELECT FROM operations WHERE tenant = $6 AND tool = $10 AND principal = $11 AND "      \
-    IN_DOUBT "))"
+    "AND ($9 = 0 OR NOT EXISTS (SELECT FROM operations WHERE tenant = $6 AND tool = $10 AND principal = $11 "          \
+    "AND " IN_DOUBT "))"
 
 struct text {
     int fixed; /* parameters that it names itself */
@@ -64,9 +64,10 @@ static const struct text texts[PG_STATEMENT_COUNT] = {
     [PG_COMMIT] = {0, "COMMIT"},
     [PG_ROLLBACK] = {0, "ROLLBACK"},
     /* Divides by zero when another connection has raised the epoch. */
-    [PG_FENCE] = {3, "WITH mine AS (UPDATE gateways SET batch = $2, seen_ms = " DATABASE_MS
-                     " WHERE id = $1 AND epoch = $3 RETURNING 1) SELECT 1 / count(*) FROM mine"},
-    [PG_LOCKS] = {1, "SELECT count(pg_advisory_xact_lock(k)) FROM unnest($1::bigint[]) AS k"},
+    [PG_FENCE] = {4, "WITH mine AS (UPDATE gateways SET batch = $2, seen_ms = " DATABASE_MS
+                     " WHERE id = $1 AND epoch = $3 RETURNING 1), locks AS MATERIALIZED (SELECT "
+                     "count(pg_advisory_xact_lock(k)) AS held FROM unnest($4::bigint[]) AS k) "
+                     "SELECT 1 / (SELECT count(*) FROM mine) FROM locks WHERE held >= 0"},
     [PG_CLOCK] = {0, "SELECT " DATABASE_MS},
     [PG_PLACE] = {2, "SELECT i FROM generate_series(0, $2::integer - 1) AS i WHERE "
                      "satisfies_hash_partition('operations'::regclass, $2::integer, i, $1::text)"},

@@ -54,7 +54,6 @@ enum pg_statement {
     PG_COMMIT,
     PG_ROLLBACK,
     PG_FENCE,
-    PG_LOCKS,
     PG_CLOCK,
     PG_PLACE,
     PG_COUNT,
@@ -203,9 +202,9 @@ struct pg {
     bool (*waits)(void *owner, int64_t waited_ms);
     void *waits_owner;
 
-    /* In which partition a tenant's rows lie, by its hash. A statement for that partition alone costs a third of one for
-     * the whole table, which opens all partitions with their indexes. The server is asked in passing: until its word is
-     * there, statements go to the whole table. */
+    /* In which partition a tenant's rows lie, by its hash. A statement for that partition alone costs a third of one
+     * for the whole table, which opens all partitions with their indexes. The server is asked in passing: until its
+     * word is there, statements go to the whole table. */
     struct pg_place {
         char *tenant; /* NULL: free */
         int partition;
@@ -215,7 +214,7 @@ struct pg {
 
     char *texts[PG_STATEMENT_COUNT];
     bool prepared[PG_STATEMENT_COUNT][PG_PARTITIONS + 1]; /* the last one: for the whole table */
-    struct pg_sent *sent; /* a ring */
+    struct pg_sent *sent;                                 /* a ring */
     size_t sent_first, sent_count, sent_room;
     bool unflushed;     /* the server holds results back until it is asked for them */
     PGresult **answers; /* by ticket; NULL: not there yet */
