@@ -193,6 +193,44 @@ static void a_transition_is_made_once(void **state)
     assert_int_equal(stored("SELECT sum(operations) FROM counters WHERE state = 'rejected'"), OPERATIONS);
 }
 
+/* Statements go to the tenant's partition once the server has told its number: with one key in many tenants, each has
+ * its own, before and after. */
+static void each_tenant_has_its_place(void **state)
+{
+    enum { TENANTS = 12, ROUNDS = 3 };
+    struct world *world = *state;
+    for (int i = 0; i < TENANTS * ROUNDS; i++) {
+        struct operation *op = make_operation(world, "refund", arena_printf(&world->arena, "k%d", i / TENANTS), 1);
+        op->tenant = arena_printf(&world->arena, "tenant%d", i % TENANTS);
+        assert_int_equal(admit(world, op).verdict, VERDICT_NEW);
+        move(world, op, STATE_REJECTED);
+        struct ledger_request *request = make_request(world, LEDGER_GET);
+        request->get.tenant = op->tenant;
+        request->get.operation = op->id;
+        assert_int_equal(call(world, request), 0);
+        assert_string_equal(request->get.op->tenant, op->tenant);
+        request->get.tenant = arena_printf(&world->arena, "tenant%d", (i + 1) % TENANTS);
+        assert_int_equal(call(world, request), ERR_NOT_FOUND);
+    }
+    assert_int_equal(stored("SELECT count(*) FROM operations WHERE state = 'rejected'"), TENANTS * ROUNDS);
+    assert_int_equal(stored("SELECT count(*) FROM history"), TENANTS * ROUNDS);
+    assert_true(stored("SELECT count(DISTINCT tableoid) FROM operations") > 1);
+}
+
+/* Plans are made while tables are empty, when all indexes seem to cost the same: none may lead to all rows of a tenant.
+ */
+static void no_index_leads_to_a_whole_tenant(void **state)
+{
+    (void)state;
+    assert_int_equal(stored("SELECT count(*) FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = "
+                            "indkey[0] WHERE attname = 'tenant' AND indrelid IN ('operations'::regclass, "
+                            "'history'::regclass, 'tombstones'::regclass)"),
+                     0);
+    assert_int_equal(stored("SELECT count(*) FROM (SELECT FROM pg_index WHERE indrelid = 'operations'::regclass AND "
+                            "indpred IS NULL GROUP BY indkey[0] HAVING count(*) > 1) AS same"),
+                     0);
+}
+
 /* Due rows go to one gateway each, and nobody waits for the other. */
 static void claims_are_spread(void **state)
 {
@@ -581,6 +619,8 @@ int run_postgres_tests(void)
         POSTGRES_TEST(one_gateway_is_elected_without_a_key),
         POSTGRES_TEST(a_budget_is_never_overdrawn),
         POSTGRES_TEST(a_transition_is_made_once),
+        POSTGRES_TEST(each_tenant_has_its_place),
+        POSTGRES_TEST(no_index_leads_to_a_whole_tenant),
         POSTGRES_TEST(claims_are_spread),
         POSTGRES_TEST(moves_of_watched_operations_are_told),
         POSTGRES_TEST(a_broken_connection_is_made_anew),
