@@ -29,6 +29,23 @@ static const char *places(const char *hosts, const char *ports, struct arena *ar
     return all;
 }
 
+/* libpq looks at them only when it connects. */
+static bool ports_are_good(const char *ports)
+{
+    while (*ports) {
+        struct str port = next_item(&ports);
+        long number = 0;
+        for (size_t i = 0; i < port.n; i++) {
+            if (port.p[i] < '0' || port.p[i] > '9' || number > 65535)
+                return false;
+            number = 10 * number + (port.p[i] - '0');
+        }
+        if (port.n > 0 && (number < 1 || number > 65535))
+            return false;
+    }
+    return true;
+}
+
 const char *pg_url_shown(const char *url, struct arena *arena, const char **fault, bool *secret)
 {
     char *words = NULL;
@@ -51,6 +68,8 @@ const char *pg_url_shown(const char *url, struct arena *arena, const char **faul
         else if (option->val && option->dispchar[0] == '*')
             *secret = true;
     }
+    if (port && !ports_are_good(port))
+        *fault = "a port is no number from 1 to 65535";
     const char *shown = arena_printf(arena, "postgresql://%s/%s", places(host ? host : "", port ? port : "", arena),
                                      database ? database : "");
     PQconninfoFree(options);

@@ -771,6 +771,8 @@ static void test_ledgers(void **state)
            "f:2:10: /ledger/url: holds a password: give it by reference, ${env:NAME} or ${file:PATH}\n" NO_TOOLS);
     expect(LEDGER("url: \"postgresql://u@h/db?sslmod=require\""),
            "f:2:10: /ledger/url: is not understood: invalid URI query parameter: \"sslmod\"\n" NO_TOOLS);
+    expect(LEDGER("url: \"postgresql://u@h1:5432,h2:70000/db\""),
+           "f:2:10: /ledger/url: is not understood: a port is no number from 1 to 65535\n" NO_TOOLS);
     expect(LEDGER("url: \"${env:ONCED_NOT_SET}\""),
            "f:2:10: /ledger/url: environment variable ONCED_NOT_SET is not set\n" NO_TOOLS);
     expect(LEDGER("url: \"postgresql://u@h/db\", path: l.db"),
