@@ -407,8 +407,8 @@ static void postgres_close(struct ledger *base)
 {
     struct postgres_ledger *ledger = (struct postgres_ledger *)base;
     base->news = NULL;
-    pg_news_stop(ledger->news);
     queue_stop(&ledger->queue);
+    pg_news_stop(ledger->news); /* until now the ledger's thread could wake it */
     queue_release(&ledger->queue);
     pg_release(&ledger->pg);
     free(ledger->saved);
