@@ -3,6 +3,7 @@
 #include "contract/lossy_proxy.h"
 #include "contract/postgres.h"
 #include "core/claims.h"
+#include "ledger/pg_store.h"
 #include "ledger/postgres.h"
 
 #include <semaphore.h>
@@ -610,6 +611,119 @@ static void tables_are_made_once(void **state)
     ledger_close(second);
 }
 
+/* ---- what is asked of a server ---- */
+
+static void connect_to(struct world *world, struct pg *pg)
+{
+    struct err err = {0};
+    bool committed;
+    pg_init(pg, postgres_url(), &world->env, true);
+    if (pg_connect(pg, &committed, &err))
+        fail_msg("%s", err.text);
+}
+
+/* A connection that asks for nothing of the kind gets commits that are durable here and at the standby. */
+static void a_commit_is_durable_whatever_the_role_says(void **state)
+{
+    static const char *const asked[] = {"off", "local", "remote_write", "on", "remote_apply"};
+    struct world *world = *state;
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        struct pg pg;
+        struct err err = {0};
+        PGresult *result = NULL;
+        stored(arena_printf(&world->arena, "ALTER ROLE onced SET synchronous_commit = %s", asked[i]));
+        pg_init(&pg, postgres_url(), &world->env, true);
+        if (pg_connect_bare(&pg, &err) || pg_exec_rows(&pg, "SHOW synchronous_commit", 0, NULL, &result, &err))
+            fail_msg("%s", err.text);
+        assert_string_equal(PQgetvalue(result, 0, 0), i < 3 ? "on" : asked[i]);
+        PQclear(result);
+        pg_release(&pg);
+    }
+    stored("ALTER ROLE onced RESET synchronous_commit");
+}
+
+/* A server on an older timeline than was seen before is not the ledger's any more. */
+static void a_former_primary_is_refused(void **state)
+{
+    struct world *world = *state;
+    struct pg pg;
+    struct err err = {0};
+    bool committed;
+    connect_to(world, &pg);
+    assert_int_equal(pg.timeline, 1);
+    pg.timeline = 2;
+    assert_int_equal(pg_connect(&pg, &committed, &err), ERR_UNAVAILABLE);
+    assert_non_null(strstr(err.text, "former primary"));
+    assert_null(pg.conn);
+    pg_release(&pg);
+}
+
+/* Stands for "the transaction might not have been replicated": somebody has cancelled the wait for the standby. */
+static void warn_at_commit(const char *when)
+{
+    char sql[256];
+    PGconn *conn = postgres_connect();
+    postgres_number(conn, "SET search_path = onced");
+    postgres_number(conn, "CREATE OR REPLACE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS "
+                          "'BEGIN RAISE WARNING ''it might not have been replicated''; RETURN NULL; END'");
+    snprintf(sql, sizeof sql,
+             "CREATE CONSTRAINT TRIGGER warns AFTER UPDATE ON gateways DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN "
+             "(%s) EXECUTE FUNCTION warn()",
+             when);
+    postgres_number(conn, sql);
+    PQfinish(conn);
+}
+
+static void a_commit_with_a_warning_is_found_out(void **state)
+{
+    struct world *world = *state;
+    admit(world, make_operation(world, "refund", "before", 1));
+    long epoch = stored("SELECT sum(epoch) FROM gateways");
+    warn_at_commit("OLD.epoch = NEW.epoch");
+    admit(world, make_operation(world, "refund", "k", 1));
+    assert_int_equal(stored("SELECT sum(epoch) FROM gateways"), epoch + 1);
+    stored("DROP TRIGGER warns ON gateways");
+    assert_int_equal(stored("SELECT count(*) FROM operations"), 2);
+}
+
+static void an_epoch_with_a_warning_is_not_taken(void **state)
+{
+    struct world *world = *state;
+    struct pg pg;
+    struct err err = {0};
+    bool committed;
+    connect_to(world, &pg);
+    warn_at_commit("OLD.epoch <> NEW.epoch");
+    assert_int_equal(pg_connect(&pg, &committed, &err), ERR_UNAVAILABLE);
+    assert_non_null(strstr(err.text, "standby"));
+    stored("DROP TRIGGER warns ON gateways");
+    err_clear(&err);
+    assert_int_equal(pg_connect(&pg, &committed, &err), 0);
+    pg_release(&pg);
+}
+
+/* What works comes first again: the host behind one that lets in and does not work. */
+static void hosts_are_tried_in_turn(void **state)
+{
+    struct world *world = *state;
+    char folder[128];
+    struct pg pg;
+    struct err err = {0};
+    socket_folder(folder);
+    pg_init(
+        &pg,
+        arena_printf(&world->arena, "postgresql://onced@/postgres?host=/nowhere,%s,/elsewhere&port=1,5432,2", folder),
+        &world->env, true);
+    assert_int_equal(pg_hosts(&pg), 3);
+    for (pg.first_host = 0; pg.first_host < 7; pg.first_host++) {
+        if (pg_connect_bare(&pg, &err))
+            fail_msg("%s", err.text);
+        assert_string_equal(PQhost(pg.conn), folder);
+        assert_string_equal(PQport(pg.conn), "5432");
+    }
+    pg_release(&pg);
+}
+
 #define POSTGRES_TEST(f) cmocka_unit_test_setup_teardown(f, open_postgres, release_postgres)
 
 int run_postgres_tests(void)
@@ -634,6 +748,11 @@ int run_postgres_tests(void)
         POSTGRES_TEST(texts_that_postgres_refuses_are_mended),
         POSTGRES_TEST(refusals_say_what_to_do),
         POSTGRES_TEST(tables_are_made_once),
+        POSTGRES_TEST(a_commit_is_durable_whatever_the_role_says),
+        POSTGRES_TEST(a_former_primary_is_refused),
+        POSTGRES_TEST(a_commit_with_a_warning_is_found_out),
+        POSTGRES_TEST(an_epoch_with_a_warning_is_not_taken),
+        POSTGRES_TEST(hosts_are_tried_in_turn),
     };
     return cmocka_run_group_tests_name("PostgreSQL ledger", tests, NULL, NULL);
 }
