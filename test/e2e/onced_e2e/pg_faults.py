@@ -1,0 +1,118 @@
+"""What befalls a PostgreSQL ledger.
+
+    Standby   a second server that follows a Cluster by streaming replication, and can take its place
+    Between   a port before a server: it can stop forwarding without closing anything, and change what the server says of itself"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import socket
+import tempfile
+import threading
+
+from onced_e2e.postgres import USER, Cluster, Database, free_port
+from onced_e2e.wait import wait_until
+
+# On the primary: its commits wait for the standby of that name.
+SYNCHRONOUS = {"synchronous_standby_names": "standby", "wal_level": "replica", "max_wal_senders": "4", "hot_standby": "on"}
+
+
+class Standby(Cluster):
+    def __init__(self, primary):  # noqa: super().__init__ would make a cluster of its own
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="onced-pg-"))
+        self.data = self.folder / "data"
+        self.port = free_port()
+        self.primary = primary
+        self.databases = 0
+        self.settings = {**primary.settings, "unix_socket_directories": str(self.folder), "synchronous_standby_names": "''"}
+        if os.getuid() == 0:
+            shutil.chown(self.folder, USER, USER)
+        link = f"host=127.0.0.1 port={primary.port} user=onced password={self.password} application_name=standby sslmode=disable"
+        self._server("pg_basebackup", "-D", self.data, "-X", "stream", "-c", "fast", "--no-sync", "-R", "-d", link)
+        self.start()
+        wait_until(self.in_step, what="the standby's being in step")
+
+    def in_step(self):
+        return Database(self.primary, "postgres").run("SELECT sync_state FROM pg_stat_replication") == [["sync"]]
+
+    def promote(self):
+        self._server("pg_ctl", "-s", "-D", self.data, "-w", "-t", "30", "promote")
+
+
+class Between:
+    def __init__(self, port, change=None, at=0):
+        """change: of what the server says, piece by piece. at: the port to listen on."""
+        self.target = port
+        self.change = change
+        self.flows = threading.Event()
+        self.flows.set()
+        self.lock = threading.Lock()
+        self.open = set()
+        self.listener = socket.create_server(("127.0.0.1", at), backlog=128)
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def hold(self):
+        """As a network that drops every packet: nothing is closed, nothing comes through."""
+        self.flows.clear()
+
+    def let_go(self):
+        self.flows.set()
+
+    def close(self):
+        self.listener.close()
+        self.flows.set()
+        with self.lock:
+            for each in self.open:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client):
+        self.flows.wait()
+        try:
+            server = socket.create_connection(("127.0.0.1", self.target))
+        except OSError:
+            client.close()
+            return
+        for each in (client, server):
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self.lock:
+            self.open |= {client, server}
+        threading.Thread(target=self._forward, args=(client, server, False), daemon=True).start()
+        self._forward(server, client, True)
+
+    def _forward(self, source, sink, changes):
+        try:
+            while piece := source.recv(65536):
+                if changes and self.change:
+                    piece = self.change(piece)
+                self.flows.wait()
+                sink.sendall(piece)
+        except OSError:
+            pass
+        finally:
+            for each in (source, sink):
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+                each.close()
+            with self.lock:
+                self.open -= {source, sink}
+
+
+def older_server(piece):
+    """The version that the server tells at the start of a session."""
+    at = piece.find(b"server_version\0")
+    return piece if at < 0 else piece[:at + 15] + b"13" + piece[at + 17:]
+
+
+def other_process(piece):
+    """BackendKeyData with a process id made up, as poolers do it."""
+    at = piece.find(b"K\0\0\0\x0c")
+    return piece if at < 0 else piece[:at + 5] + b"\x7f\x01\x02\x03" + piece[at + 9:]
