@@ -89,6 +89,7 @@ static void mark(struct engine *engine, const struct ledger_mark *mark)
     box->request.command = LEDGER_MARK;
     box->request.mark = *mark;
     box->request.mark.operation = arena_copy_text(&arena, mark->operation);
+    box->request.mark.tenant = arena_copy_text(&arena, mark->tenant);
     box->request.user = engine;
     box->request.done = mark_done;
     box->arena = arena;
@@ -101,7 +102,7 @@ void engine_delivered(struct engine *engine, const struct operation *op)
 {
     /* Only the repeat rule asks (2.2.5); other calls are spared the write. */
     if (op->key_source == KEY_SOURCE_REPEAT && !op->delivered && state_terminal(op->state) && op->id[0])
-        mark(engine, &(struct ledger_mark){.operation = op->id, .delivered = true});
+        mark(engine, &(struct ledger_mark){.operation = op->id, .tenant = op->tenant, .delivered = true});
 }
 
 static bool nobody_present(const struct wait_list *list)

@@ -129,6 +129,7 @@ static inline int64_t ledger_renewal_ms(const struct ledger_claim *claim)
 /* Sets flags without touching rev (true sets, false leaves alone). Unknown ids are ignored. */
 struct ledger_mark {
     const char *operation;
+    const char *tenant; /* whose it is, where that is known: it is found faster; NULL = not */
     bool delivered, orphaned;
     bool not_orphaned; /* clears orphaned: somebody waits again */
 };

@@ -773,7 +773,7 @@ enum err_code pg_release_claims(struct pg *pg, struct ledger_request *request)
 static enum err_code ask_mark(struct pg *pg, const struct ledger_mark *mark, struct err *err)
 {
     struct pg_query query;
-    pg_query(&query, pg, PG_MARK);
+    pg_query_in(&query, pg, PG_MARK, mark->tenant);
     pg_put_text(&query, mark->operation);
     pg_put_int(&query, mark->delivered);
     pg_put_int(&query, mark->orphaned);
