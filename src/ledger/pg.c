@@ -233,6 +233,8 @@ static bool server_is_silent(void *owner, int64_t waited_ms)
 {
     struct postgres_ledger *ledger = owner;
     struct err err = ledger->away;
+    if (ledger->news && waited_ms >= PG_STUCK_MS / 2)
+        pg_news_unblock(ledger->news);
     if (!err.code && waited_ms >= PATIENCE_MS)
         err_set(&err, ERR_UNAVAILABLE, "%s has said nothing for %d s: nothing was recorded, nothing was sent",
                 ledger->pg.name, (int)(waited_ms / 1000));

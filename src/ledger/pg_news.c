@@ -6,13 +6,15 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #define KEPT_MAX     4096 /* ids between two calls of pg_news_tell; beyond: "some may be missing" */
 #define PAUSE_MIN_MS 100  /* between attempts to connect; they double */
 #define PAUSE_MAX_MS 5000
 /* Without a word from us a firewall forgets the connection, and a server that is gone is not noticed. */
-#define ALIVE_MS 30000
+#define ALIVE_MS         30000
+#define UNBLOCK_EVERY_MS 900
 
 typedef char news_id[OPERATION_ID_SIZE];
 
@@ -21,12 +23,13 @@ struct pg_news {
     void (*notify)(void *user);
     void *user;
     char gateway[ULID_CHARS + 1];
-    int stop_fd;
+    int wake_fd;
+    int64_t unblocked_ms; /* the thread's: when it last did; monotonic */
     pthread_t thread;
     pthread_mutex_t mutex; /* guards from here … */
     news_id *ids;
     size_t count;
-    bool missing;
+    bool missing, unblock;
     bool stopping; /* … to here */
 };
 
@@ -101,11 +104,60 @@ void pg_news_tell(struct pg_news *news, ledger_news_fn *tell, void *user)
 
 /* ---- the connection ---- */
 
-/* Waits until the server says something, it is time to end, or timeout_ms is over. */
+/* Waits until the server says something, something is to be done, or timeout_ms is over. */
 static void sleep_on(struct pg_news *news, int fd, int timeout_ms)
 {
-    struct pollfd fds[2] = {{.fd = news->stop_fd, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
+    uint64_t rung;
+    struct pollfd fds[2] = {{.fd = news->wake_fd, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
     poll(fds, fd < 0 ? 1 : 2, timeout_ms);
+    if (fds[0].revents && read(news->wake_fd, &rung, sizeof rung) < 0)
+        return; /* somebody else's read: there is none */
+}
+
+static void ring(struct pg_news *news)
+{
+    uint64_t one = 1;
+    if (write(news->wake_fd, &one, sizeof one) < 0)
+        return; /* the counter is full: it has been rung */
+}
+
+static int64_t monotonic_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* By age and by what it waits for: one that works, and one that waits for a lock, is left alone. A server without this
+ * view has its own ways. */
+static void unblock(struct pg_news *news)
+{
+    char sql[640];
+    struct err ignored = {0};
+    int64_t now_ms = monotonic_ms();
+    pthread_mutex_lock(&news->mutex);
+    bool wanted = news->unblock;
+    news->unblock = false;
+    pthread_mutex_unlock(&news->mutex);
+    if (!wanted || now_ms - news->unblocked_ms < UNBLOCK_EVERY_MS)
+        return;
+    news->unblocked_ms = now_ms;
+    snprintf(sql, sizeof sql,
+             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+             "AND usename = current_user AND application_name = current_setting('application_name') "
+             "AND pid <> pg_backend_pid() AND wait_event = 'ClientRead' "
+             "AND xact_start < clock_timestamp() - interval '%d ms'",
+             PG_STUCK_MS);
+    pg_exec(&news->pg, sql, &ignored);
+    news->pg.fault = PG_FINE;
+}
+
+void pg_news_unblock(struct pg_news *news)
+{
+    pthread_mutex_lock(&news->mutex);
+    news->unblock = true;
+    pthread_mutex_unlock(&news->mutex);
+    ring(news);
 }
 
 /* Until the connection breaks. */
@@ -120,8 +172,10 @@ static void listen_on(struct pg_news *news)
             PQfreemem(note);
         }
         struct pollfd ready = {.fd = PQsocket(conn), .events = POLLIN};
+        int64_t alive_ms = monotonic_ms() + ALIVE_MS;
         sleep_on(news, ready.fd, ALIVE_MS);
-        if (poll(&ready, 1, 0) == 0 && !is_stopping(news) && pg_exec(&news->pg, "SELECT 1", &err))
+        unblock(news);
+        if (monotonic_ms() >= alive_ms && !is_stopping(news) && pg_exec(&news->pg, "SELECT 1", &err))
             return;
     }
 }
@@ -158,8 +212,8 @@ static void release(struct pg_news *news)
 {
     pg_release(&news->pg);
     pthread_mutex_destroy(&news->mutex);
-    if (news->stop_fd >= 0)
-        close(news->stop_fd);
+    if (news->wake_fd >= 0)
+        close(news->wake_fd);
     free(news->ids);
     free(news);
 }
@@ -176,8 +230,8 @@ struct pg_news *pg_news_start(const char *url, struct env *env, const char *gate
     snprintf(news->gateway, sizeof news->gateway, "%s", gateway);
     news->ids = mem_alloc(KEPT_MAX * sizeof *news->ids);
     pthread_mutex_init(&news->mutex, NULL);
-    news->stop_fd = eventfd(0, EFD_CLOEXEC);
-    if (news->stop_fd < 0 || queue_thread(&news->thread, news_main, news) != 0) {
+    news->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (news->wake_fd < 0 || queue_thread(&news->thread, news_main, news) != 0) {
         release(news);
         return NULL;
     }
@@ -191,9 +245,7 @@ void pg_news_stop(struct pg_news *news)
     pthread_mutex_lock(&news->mutex);
     news->stopping = true;
     pthread_mutex_unlock(&news->mutex);
-    uint64_t one = 1;
-    if (write(news->stop_fd, &one, sizeof one) < 0) /* can not fail; else the thread looks when its pause is over */
-        news->notify(news->user);
+    ring(news);
     pthread_join(news->thread, NULL);
     release(news);
 }

@@ -6,7 +6,8 @@
  *
  * A connection that breaks, and more news than are kept, become the one piece of news that some may be missing. A
  * server that knows no notifications (a compatible engine) has none: whoever waits looks from time to time
- * (engine/wait.c). Not for others. */
+ * (engine/wait.c). The same connection helps the other one, which may wait for the locks of a gateway that stands
+ * still. Not for others. */
 #ifndef LEDGER_PG_NEWS_H
 #define LEDGER_PG_NEWS_H
 
@@ -21,6 +22,9 @@ struct pg_news *pg_news_start(const char *url, struct env *env, const char *gate
                               void *user);
 /* Tells what came since the last call. */
 void pg_news_tell(struct pg_news *news, ledger_news_fn *tell, void *user);
+/* Ends, at most once a second, sessions of gateways that have stood still for PG_STUCK_MS in the midst of a
+ * transaction. The server rolls it back; their gateway, when it goes on, meets a broken connection and finds out. */
+void pg_news_unblock(struct pg_news *news);
 /* Ends the thread: at once, or when an attempt to connect ends (PG_CONNECT_S). NULL is fine. */
 void pg_news_stop(struct pg_news *news);
 

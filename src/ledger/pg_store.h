@@ -20,7 +20,7 @@
 /* Defaults of the session; what the URL's options set counts instead. */
 #define PG_STATEMENT_MS 10000
 #define PG_LOCK_MS      5000
-#define PG_IDLE_MS      2000
+#define PG_IDLE_MS      10000
 #define PG_CONNECT_S    3
 /* How long the server may say nothing at all before it is taken for lost. */
 #define PG_SILENCE_MS 20000
@@ -28,7 +28,10 @@
  * for the word of a standby it has lost would wait for ever. */
 #define PG_SETUP_MS 8000
 /* How often pg.waits is asked while the server is waited for. */
-#define PG_SLICE_MS     200
+#define PG_SLICE_MS 200
+/* A gateway that stands still in the midst of a transaction (SIGSTOP, a paused machine) keeps its locks: others, when
+ * they wait for the server, have sessions ended that have waited for their client so long within a transaction. */
+#define PG_STUCK_MS     2000
 #define PG_SERVER_LEAST 150000 /* as PQserverVersion has it */
 /* Clocks that agree so far are taken as the same; they are compared that often. */
 #define PG_CLOCK_SLACK_MS 100
