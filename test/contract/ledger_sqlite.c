@@ -1,6 +1,9 @@
 /* What the SQLite ledger must do beyond the contract: files, locks, damage, full disks, crashes, backups. */
 #include "contract/world.h"
 
+#include "ledger/copy.h"
+#include "ledger/verify.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -564,7 +567,8 @@ static void backups_while_writing(void **state)
     const char *nowhere = arena_printf(&world->arena, "%s/none/copy.db", world->folder);
     assert_int_equal(ledger_sqlite_backup(world->path, nowhere, &err), ERR_IO);
     err_clear(&err);
-    assert_int_equal(ledger_sqlite_backup(nowhere, "/tmp/x", &err), ERR_NOT_FOUND);
+    assert_int_equal(ledger_sqlite_backup(nowhere, arena_printf(&world->arena, "%s/x", world->folder), &err),
+                     ERR_NOT_FOUND);
     /* The copy is a ledger of its own. */
     unsigned char secret[LEDGER_SECRET_BYTES];
     memcpy(secret, world->ledger->secret, sizeof secret);
@@ -603,6 +607,143 @@ static void ids_that_meet_are_both_found(void **state)
         wanted.before = page->next;
     } while (wanted.before);
     assert_int_equal(seen, 4);
+}
+
+/* ---- work on all rows (bulk.h) ---- */
+
+static struct bulk *bulk_of(struct world *world, const char *path, enum bulk_use use)
+{
+    struct bulk *bulk = NULL;
+    enum bulk_trouble trouble;
+    struct err err = {0};
+    if (bulk_open(path, use, &world->env, &bulk, &trouble, &err))
+        fail_msg("%s", err.text);
+    return bulk;
+}
+
+/* 700 operations in all kinds of states, some dropped. Closes the ledger. */
+static void fill_and_close(struct world *world)
+{
+    fill(world, 0, 700, 10);
+    struct ledger_list wanted = {.limit = 40};
+    struct ledger_list *page = list(world, wanted);
+    for (size_t i = 0; i < page->count; i++) {
+        move(world, page->ops[i], i % 2 ? STATE_REJECTED : STATE_DISPATCHED);
+        if (i % 4 == 1)
+            assert_int_equal(expire(world, page->ops[i]->id, page->ops[i]->rev), 0);
+        else if (i % 4 == 0)
+            move(world, page->ops[i], STATE_UNKNOWN_OUTCOME);
+    }
+    world_close(world);
+}
+
+struct stopping {
+    int batches; /* after so many the process ends */
+};
+
+static void stop_there(void *user, enum table_id table, int64_t rows, bool comparing)
+{
+    struct stopping *stopping = user;
+    (void)table;
+    (void)rows;
+    (void)comparing;
+    if (--stopping->batches == 0)
+        _exit(3);
+}
+
+static enum err_code copy_to(struct world *world, const char *target, struct stopping *stopping,
+                             struct copy_report *report, struct err *err)
+{
+    struct copy_options options = {.progress = stopping ? stop_there : NULL, .user = stopping};
+    struct bulk *from = bulk_of(world, world->path, BULK_TAKE), *to = bulk_of(world, target, BULK_FILL);
+    ledger_copy(from, to, &options, report, err);
+    bulk_close(to);
+    bulk_close(from);
+    return err->code;
+}
+
+/* In a process of its own, which ends after so many batches. False: it came to the end before. */
+static bool cut_short(struct world *world, const char *target, int batches)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct stopping stopping = {batches};
+        struct copy_report report;
+        struct err err = {0};
+        _exit(copy_to(world, target, &stopping, &report, &err) ? 4 : 0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 4);
+    return WEXITSTATUS(status) == 3;
+}
+
+static void copies_are_equal_wherever_they_were_cut(void **state)
+{
+    struct world *world = *state;
+    fill_and_close(world);
+    int batches = 1;
+    for (;; batches++) {
+        const char *target = arena_printf(&world->arena, "%s/copy%d.db", world->folder, batches);
+        struct ledger_sqlite_options options = {.path = target};
+        struct copy_report report;
+        struct ledger *none = NULL;
+        struct err err = {0};
+        if (!cut_short(world, target, batches))
+            break;
+        assert_int_equal(ledger_sqlite_open(&options, &world->env, &none, &err), ERR_INVALID);
+        assert_has(err.text, "being filled");
+        err_clear(&err);
+        if (copy_to(world, target, NULL, &report, &err))
+            fail_msg("%s", err.text);
+        assert_true(report.resumed && !report.differs && report.to[TABLE_OPERATIONS].rows == 690);
+        assert_int_equal(report.to[TABLE_TOMBSTONES].rows, 10);
+        assert_int_equal(ledger_sqlite_open(&options, &world->env, &none, &err), 0);
+        ledger_close(none);
+    }
+    assert_true(batches > 20); /* operations come in several, and each table is compared */
+}
+
+static void a_source_that_was_changed_is_noticed(void **state)
+{
+    struct world *world = *state;
+    struct copy_report report;
+    struct err err = {0};
+    fill_and_close(world);
+    const char *target = arena_printf(&world->arena, "%s/copy.db", world->folder);
+    assert_true(cut_short(world, target, 4));
+    sql(world->path, "UPDATE operations SET delivered = 1 WHERE n = (SELECT min(n) FROM operations)");
+    assert_int_equal(copy_to(world, target, NULL, &report, &err), ERR_CONFLICT);
+    assert_true(report.differs);
+    err_clear(&err);
+    snprintf(world->path, sizeof world->path, "%s/another.db", world->folder);
+    world_open(world);
+    world_close(world);
+    assert_int_equal(copy_to(world, target, NULL, &report, &err), ERR_CONFLICT);
+    assert_has(err.text, "is being filled from");
+}
+
+static void count_finding(void *user, const struct verify_finding *finding)
+{
+    if (strcmp(finding->rule, "claimable") != 0) /* the world's operations wake for nobody */
+        assert_string_equal(finding->rule, "repeat-hash"), (*(int *)user)++;
+}
+
+static void rows_are_verified(void **state)
+{
+    struct world *world = *state;
+    struct verify_report report;
+    struct err err = {0};
+    int found = 0;
+    fill(world, 0, 100, 0);
+    const struct verify_listener listener = {.found = count_finding, .user = &found};
+    sql(world->path, "UPDATE operations SET repeat_hash = 5 WHERE n = (SELECT min(n) FROM operations)");
+    struct bulk *bulk = bulk_of(world, world->path, BULK_LOOK); /* beside the ledger that is open */
+    assert_int_equal(ledger_verify(bulk, &listener, &report, &err), 0);
+    bulk_close(bulk);
+    assert_int_equal(found, 1);
+    assert_int_equal(report.findings, 101);
+    assert_int_equal(report.rows[TABLE_OPERATIONS], 100);
 }
 
 static int open_world(void **state)
@@ -646,6 +787,9 @@ int main(void)
         TEST(a_second_process_adds_tokens),
         TEST(backups_while_writing),
         TEST(ids_that_meet_are_both_found),
+        TEST(copies_are_equal_wherever_they_were_cut),
+        TEST(a_source_that_was_changed_is_noticed),
+        TEST(rows_are_verified),
     };
     return cmocka_run_group_tests_name("SQLite ledger", tests, NULL, NULL);
 }
