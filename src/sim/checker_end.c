@@ -1,6 +1,8 @@
 /* The whole at the end: the ledger says what its commits said, everything has settled, nothing was forgotten. */
 #include "sim/checker.h"
 
+#include "core/audit.h"
+
 #include <stdio.h>
 
 static enum err_code ask(struct sim *sim, struct ledger_request *request)
@@ -228,4 +230,60 @@ void checker_end(struct sim *sim)
     size_t found = sim->result->violated ? kept : check_rows_kept(sim);
     if (found != kept)
         sim_violated(sim, "15 what was committed is kept: %zu rows were, %zu are in the ledger", kept, found);
+}
+
+/* ---- rows as such ---- */
+
+struct sound_row {
+    struct sim *sim;
+    const struct operation *op;
+};
+
+static void not_sound(void *user, const char *rule, const char *expected, const char *found)
+{
+    const struct sound_row *row = user;
+    sim_violated(row->sim, "15 rows fit together: %s: %s: %s; expected: %s", row->op->id, rule, found, expected);
+}
+
+/* The rules that `onced ledger verify` judges by. */
+static void check_row_sound(struct sim *sim, const struct operation *op)
+{
+    struct sound_row row = {sim, op};
+    struct audit audit;
+    struct arena arena;
+    arena_init(&arena);
+    struct ledger_request events = {.command = LEDGER_EVENTS, .arena = &arena, .events = {.operation = op->id}};
+    struct ledger_request attempts = {.command = LEDGER_ATTEMPTS, .arena = &arena, .attempts = {.operation = op->id}};
+    bool whole = ask(sim, &events) == ERR_NONE && ask(sim, &attempts) == ERR_NONE &&
+                 events.events.count < LEDGER_HISTORY_MAX && attempts.attempts.count < LEDGER_HISTORY_MAX;
+    audit_begin(&audit, op, not_sound, &row);
+    for (size_t i = 0; whole && i < events.events.count; i++)
+        audit_event(&audit, &events.events.events[i]);
+    for (size_t i = 0; whole && i < attempts.attempts.count; i++)
+        audit_attempt(&audit, &attempts.attempts.attempts[i]);
+    if (whole)
+        audit_end(&audit);
+    arena_release(&arena);
+}
+
+void checker_sound(struct sim *sim)
+{
+    char before[OPERATION_ID_SIZE] = "";
+    bool more = true;
+    while (more && !sim->result->violated) {
+        struct arena arena;
+        arena_init(&arena);
+        struct ledger_request request = {
+            .command = LEDGER_LIST,
+            .arena = &arena,
+            .list = {.oldest_first = true, .limit = LEDGER_LIST_MAX, .with_payload = true},
+        };
+        request.list.before = before[0] ? before : NULL;
+        more = ask(sim, &request) == ERR_NONE && request.list.next;
+        for (size_t i = 0; i < request.list.count; i++)
+            check_row_sound(sim, request.list.ops[i]);
+        if (more)
+            check_copy(before, sizeof before, request.list.next);
+        arena_release(&arena);
+    }
 }

@@ -236,5 +236,7 @@ void checker_excuse(struct sim *sim, uint32_t intent, enum sim_fault excuse);
 /* What only the outside world's parts tell each other and the checker is in outside.h. */
 /* At the end, after people_clear_up and settling: everything that must hold of the whole. Reads the backing ledger. */
 void checker_end(struct sim *sim);
+/* Each row that is left, by the rules of core/audit.h, which `onced ledger verify` judges by, too. */
+void checker_sound(struct sim *sim);
 
 #endif
