@@ -137,10 +137,22 @@ static void test_attempts(void **state)
     BREAKS("attempt-times", it.attempts[0].finished_ms = 0);
     BREAKS("attempt-times", it.attempts[0].started_ms = 0);
     BREAKS("attempt-times", it.attempts[1].finished_ms = 5);
-    BREAKS("attempt-counts", it.op.attempts = 2);
+    BREAKS("attempt-counts", it.op.attempts = 0);
+    BREAKS("attempt-counts", it.op.attempts = 3);
     BREAKS("attempt-counts", it.op.lookups = 1);
     BREAKS("attempt-counts", it.op.tries = 3);
     BREAKS("attempt-counts", it.attempts[0].kind = ATTEMPT_LOOKUP);
+}
+
+/* Its gateway had lost the lease when it found that it had not sent: that is evidence, and counts nothing back. */
+static void test_late_word_of_what_was_not_sent(void **state)
+{
+    (void)state;
+    struct stored it = sound();
+    struct heard heard;
+    it.op.attempts = 2;
+    judge(&it, &heard);
+    assert_false(has(&heard, "attempt-counts"));
 }
 
 static void test_row(void **state)
@@ -238,8 +250,10 @@ static void test_two_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sound), cmocka_unit_test(test_events),      cmocka_unit_test(test_attempts),
-        cmocka_unit_test(test_row),   cmocka_unit_test(test_fingerprint), cmocka_unit_test(test_two_rows),
+        cmocka_unit_test(test_sound),    cmocka_unit_test(test_events),
+        cmocka_unit_test(test_attempts), cmocka_unit_test(test_late_word_of_what_was_not_sent),
+        cmocka_unit_test(test_row),      cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_two_rows),
     };
     return cmocka_run_group_tests_name("audit", tests, NULL, NULL);
 }
