@@ -52,6 +52,20 @@ static void counters(struct buf *out, const char *name, const char *help, const 
         sample(out, name, label, items[i].label, items[i].number);
 }
 
+/* Seconds; Prometheus counts what is at most as long as each bound. */
+static void histogram(struct buf *out, const char *name, const char *help, const struct latency *latency)
+{
+    int64_t count = 0;
+    family(out, name, "histogram", help);
+    for (size_t i = 0; i < LATENCY_BOUNDS; i++) {
+        count += latency->counts[i];
+        buf_printf(out, "%s_bucket{le=\"%g\"} %lld\n", name, (double)latency_bounds_ms[i] / 1000, (long long)count);
+    }
+    count += latency->counts[LATENCY_BOUNDS];
+    buf_printf(out, "%s_bucket{le=\"+Inf\"} %lld\n%s_sum %lld.%03lld\n%s_count %lld\n", name, (long long)count, name,
+               (long long)(latency->sum_ms / 1000), (long long)(latency->sum_ms % 1000), name, (long long)count);
+}
+
 /* ---- what is told ---- */
 
 static void write_ledger(struct buf *out, const struct ledger_stats *stats, int64_t now_ms)
@@ -105,6 +119,16 @@ static void write_engine(struct buf *out, const struct engine_stats *stats)
     gauge(out, "onced_flights", "Operations in memory.", (int64_t)stats->flights);
     gauge(out, "onced_waiters", "Callers that wait.", (int64_t)stats->waiters);
     counter(out, "onced_unavailable_total", "Calls answered with \"not now\".", stats->unavailable);
+    histogram(out, "onced_call_seconds", "From a call until its answer, what it waited for included.",
+              &stats->call_took);
+    histogram(out, "onced_provider_request_seconds", "Requests to providers that left, look-ups included.",
+              &stats->request_took);
+    histogram(out, "onced_commit_seconds", "Until a change of an operation was durable.", &stats->commit_took);
+    counter(out, "onced_inbound_total", "Events that providers told, further deliveries not counted.", stats->inbound);
+    counter(out, "onced_inbound_duplicates_total", "Further deliveries of them.", stats->inbound_duplicates);
+    counter(out, "onced_forwarded_total", "Events that the application has taken.", stats->forwarded);
+    counter(out, "onced_forward_failures_total", "Tries that it did not answer with 2xx.", stats->forward_failures);
+    counter(out, "onced_forwards_given_up_total", "Events that did not reach it.", stats->forwards_given_up);
 }
 
 static void write_notify(struct buf *out, const struct notify_stats *stats)

@@ -713,6 +713,7 @@ struct waiter *engine_admit(struct engine *engine, const struct engine_call *req
     else
         plan_first_state(flight, request, op->created_ms);
     struct waiter *waiter = waiter_new(engine, reply, user, wait_of(request, tool));
+    waiter->called_ms = op->created_ms;
     submit_admission(flight, request, waiter);
     return waiter;
 }

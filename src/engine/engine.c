@@ -119,6 +119,18 @@ bool engine_stopping(struct engine *engine)
     return engine->stopping;
 }
 
+const int64_t latency_bounds_ms[LATENCY_BOUNDS] = {1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 60000};
+
+void latency_add(struct latency *latency, int64_t began_ms, int64_t now_ms)
+{
+    int64_t took_ms = now_ms > began_ms ? now_ms - began_ms : 0; /* a clock may have been set back */
+    size_t at = 0;
+    while (at < LATENCY_BOUNDS && took_ms > latency_bounds_ms[at])
+        at++;
+    latency->counts[at]++;
+    latency->sum_ms += took_ms;
+}
+
 struct engine_stats engine_stats(const struct engine *engine)
 {
     struct engine_stats stats = engine->stats;

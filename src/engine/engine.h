@@ -262,11 +262,23 @@ void engine_on_change(struct engine *engine, engine_change_fn *changed, void *us
 
 /* ---- figures ---- */
 
+/* How long something took, of all times that it happened since start. */
+#define LATENCY_BOUNDS 14
+extern const int64_t latency_bounds_ms[LATENCY_BOUNDS]; /* rising */
+struct latency {
+    int64_t counts[LATENCY_BOUNDS + 1]; /* longer than the bound before, at most that long; the last: longer than all */
+    int64_t sum_ms;
+};
+
 struct engine_stats {
     size_t flights, waiters;
     int64_t calls, admitted, joined, replayed, conflicts, held, refused, policy, compensations, attempts, lookups,
         reads, unavailable;
-    int64_t inbound, inbound_duplicates; /* events recorded, further deliveries */
+    int64_t inbound, inbound_duplicates;                    /* events recorded, further deliveries */
+    int64_t forwarded, forward_failures, forwards_given_up; /* events taken by the application; tries in vain; events */
+    struct latency call_took;                               /* from a call until its reply, waiting included */
+    struct latency request_took;                            /* attempts that left, look-ups included */
+    struct latency commit_took;                             /* until a change of an operation was durable */
     /* what policies did */
     int64_t guards, entities_busy, windows, budgets; /* refused by them, at admission or at their turn */
     int64_t entity_waits;                            /* operations that had to wait for their entities */

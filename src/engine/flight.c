@@ -439,6 +439,7 @@ static void commit_done(struct ledger_request *request)
     flight->phase = PHASE_NEW;
     if (!request->code) {
         flight->stall_ms = 0;
+        latency_add(&engine->stats.commit_took, flight->submitted_ms, engine_now(engine));
         engine_ledger_works(engine);
         MARK(commit_done);
         after_commit(flight);
@@ -469,6 +470,7 @@ static void commit(struct flight *flight, enum after_commit after)
     request->code = ERR_NONE;
     err_clear(&request->err);
     request->done = commit_done;
+    flight->submitted_ms = engine_now(flight->engine);
     MARK(before_commit);
     engine_submit(flight->engine, request);
 }
@@ -651,6 +653,8 @@ static void keep_answer(struct flight *flight, const struct adapter_answer *answ
     struct attempt *attempt = &flight->attempt;
     attempt->outcome = answer->outcome;
     attempt->finished_ms = engine_now(flight->engine);
+    if (attempt->outcome != OUTCOME_NOT_SENT)
+        latency_add(&flight->engine->stats.request_took, attempt->started_ms, attempt->finished_ms);
     attempt->http_status = answer->http_status;
     attempt->provider_request_id = arena_copy_text(arena, answer->provider_request_id);
     attempt->detail = flight->finding.detail;

@@ -148,6 +148,9 @@ static void told(struct ledger_request *request)
         return;
     }
     if (!request->code) {
+        struct engine_stats *stats = &forwarder->engine->stats;
+        stats->forwarded += to->status == FORWARD_DELIVERED;
+        stats->forwards_given_up += to->status == FORWARD_UNDELIVERED;
         say_undelivered(try, to);
         if (to->status == FORWARD_DUE)
             forwarder_plan(forwarder, to->at_ms);
@@ -166,6 +169,7 @@ static void posted(void *user, const struct webhook_report *report)
         return;
     }
     MARK(forward_answered);
+    engine->stats.forward_failures += !report->delivered;
     submit_move(try,
                 forward_tried(&try->written, report->delivered, report->retry_after_ms,
                               arena_copy_text(&try->arena, report->detail), engine_now(engine),

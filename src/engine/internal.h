@@ -50,6 +50,7 @@ struct waiter {
     engine_reply_fn *reply;
     void *user;
     int64_t wait_ms;
+    int64_t called_ms; /* of a call; 0: it waits for an operation that it knows */
     bool replayed, other_arguments, async;
     bool waits_for_people; /* as engine_call has it */
     bool opened;           /* its call opened the operation */
@@ -119,6 +120,7 @@ struct flight {
     struct drive *drive;    /* of a parent: what it is about to do (steps.c) */
     enum after_commit after;
     int64_t stall_ms;
+    int64_t submitted_ms;   /* the commit */
     struct heap_node timer; /* of a stalled commit */
     struct ledger_request request;
     struct flight *next_spare;
@@ -224,6 +226,7 @@ struct waiter *waiter_new(struct engine *engine, engine_reply_fn *reply, void *u
 void waiter_attach(struct waiter *waiter, const struct operation *op);
 void wait_list_free(struct wait_list *list); /* one of its own */
 void waiter_free(struct waiter *waiter);
+void latency_add(struct latency *latency, int64_t began_ms, int64_t now_ms);
 void waiter_reply(struct waiter *waiter, const struct engine_reply *reply); /* frees it first */
 /* Answers everybody when the operation is settled (terminal, or only an operator can go on). */
 void callers_tell(struct flight *flight);

@@ -289,6 +289,7 @@ struct waiter *reads_call(struct reads *reads, const struct engine_call *request
     char *key = read_key(op);
     struct read *read = map_get(&reads->by_key, key);
     struct waiter *waiter = waiter_new(engine, reply, user, request->wait_ms < 0 ? tool->wait_ms : request->wait_ms);
+    waiter->called_ms = engine_now(engine);
     if (read && read->tool == tool) {
         free(key);
         wait_on(read, waiter);

@@ -52,6 +52,8 @@ void waiter_reply(struct waiter *waiter, const struct engine_reply *reply)
 {
     engine_reply_fn *fn = waiter->reply;
     void *user = waiter->user;
+    if (waiter->called_ms)
+        latency_add(&waiter->engine->stats.call_took, waiter->called_ms, engine_now(waiter->engine));
     waiter_free(waiter);
     if (fn) /* NULL: the caller is gone */
         fn(user, reply);

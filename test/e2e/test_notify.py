@@ -75,6 +75,22 @@ def metrics(onced, **named):
     return found
 
 
+# ---- how long it took ----
+
+
+def test_how_long_calls_took(world, provider):
+    onced = world.onced({"refund": registry.refund(timeout="5s")})
+    provider.config(latency_ms=60)
+    for n in range(3):
+        assert onced.call("refund", {"payment_id": f"p{n}", "amount_cents": 1}).state == "completed_success"
+    figures = metrics(onced)
+    for name in ("call", "provider_request"):
+        counts = [figures[f'onced_{name}_seconds_bucket{{le="{le}"}}'] for le in ("0.001", "0.05", "10", "60", "+Inf")]
+        assert counts == [0, 0, 3, 3, 3] and figures[f"onced_{name}_seconds_count"] == 3, counts
+        assert 0.18 <= figures[f"onced_{name}_seconds_sum"] < 30
+    assert figures["onced_commit_seconds_count"] == 3 and figures['onced_commit_seconds_bucket{le="+Inf"}'] == 3
+
+
 # ---- what is told ----
 
 
