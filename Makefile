@@ -11,7 +11,7 @@ RELEASE = --buildtype=release -Doptimization=2 -Db_lto=true -Db_pie=true
 # For the sum of compiling and running. -Og and line numbers only: with both sanitizers the compiler takes half the time of -O1, the tests
 # a sixth more. Not position-independent: 400,000 relocations of the sanitizers' tables took a sixth of each start of a program.
 DEBUG_SAN = --buildtype=debugoptimized -Doptimization=g -Dc_args=-g1 -Db_sanitize=address,undefined -Db_pie=false -Db_staticpic=false \
-	-Dmarks=true
+	-Dc_link_args=-no-pie -Dmarks=true
 
 .PHONY: all build build-tests demo test simulate sweep scenarios mutate model bench bench-sqlite bench-postgresql bench-mcp fuzz format format-check lint install clean
 
