@@ -21,13 +21,13 @@
     /* … all of the tool's statements were answered; … */ X(sql_executed)                                              \
     /* … COMMIT is all that is missing; … */ X(sql_recorded)                                                           \
     /* … its answer is here */ X(sql_committed)                                                                        \
-    /* several gateways: a stopping one lets go of what it holds; … */ X(before_hand_over)                             \
-    /* … another one's move is known, callers who wait here are not told */ X(news_answered)                           \
     /* outbox relay: rows are taken, none is sent; … */ X(relay_taken)                                                 \
     /* … a call is answered, its row is not marked; … */ X(relay_answered)                                             \
     /* … the same of a look at an operation; … */ X(relay_looked)                                                      \
     /* … COMMIT is all that is missing; … */ X(relay_marked)                                                           \
     /* … the marks are durable */ X(relay_committed)                                                                   \
+    /* several gateways: a stopping one lets go of what it holds; … */ X(before_hand_over)                             \
+    /* … another one's move is known, callers who wait here are not told */ X(news_answered)                           \
     /* notifications: about to be posted; … */ X(before_notify)                                                        \
     /* … taken by the receiver, and nobody here knows */ X(notified)
 
