@@ -639,10 +639,11 @@ static void check_uncounted(struct verify *verify)
 {
     verify->table = TABLE_COUNTERS;
     for (int state = 0; state < STATE_COUNT; state++) {
+        long long there = verify->live[state] + verify->dropped[state];
         verify->id = state_name((enum state)state);
-        if (verify->live[state] + verify->dropped[state] > 0)
+        if (there > 0)
             say(verify, "counter", "a state's counter is the number of its operations and tombstones",
-                "it says nothing, there are %lld", (long long)(verify->live[state] + verify->dropped[state]));
+                "it says nothing, there are %lld", there);
     }
 }
 
