@@ -212,6 +212,16 @@ class Tree:
         if done.returncode:
             raise ListError(f"{' '.join(command)}:\n{done.stdout}")
 
+    def take_over(self, other: "Tree") -> None:
+        """What the other one has built of the same sources; what depends on its place Ninja builds anew. The sources here must be
+        older than what was built there."""
+        for folder, _, names in os.walk(other.build):
+            here = os.path.join(self.build, os.path.relpath(folder, other.build))
+            os.makedirs(here, exist_ok=True)
+            for name in names:
+                if name in (".ninja_log", ".ninja_deps") or not os.path.exists(os.path.join(here, name)):
+                    shutil.copy2(os.path.join(folder, name), os.path.join(here, name))
+
     def tests(self) -> list[Program]:
         done = subprocess.run(["meson", "introspect", "--tests", self.build], capture_output=True, text=True, check=True)
         return [Program(test, self.build) for test in json.loads(done.stdout)
@@ -245,7 +255,7 @@ class Result:
 
 def in_order(rule: Rule, programs: list[Program]) -> list[Program]:
     """The hint first, then the quick ones; what a server is started for only for rules that name it."""
-    hint = (rule.caught_by or "").split(":")[0]
+    hint = hint_of(rule)
     wanted = [program for program in programs if program.name == hint or not program.before]
     return sorted(wanted, key=lambda program: (program.name != hint, program.seconds))
 
@@ -295,6 +305,16 @@ def show(result: Result, every: bool) -> None:
 # ---- the whole ----
 
 
+def build_all(trees: list[Tree], targets: list[str]) -> None:
+    """The sound sources, compiled once."""
+    for tree in trees:
+        if tree is not trees[0]:
+            tree.take_over(trees[0])
+        words = tree.ninja(targets)
+        if words:
+            raise ListError(f"the sound sources do not compile:\n{words}")
+
+
 def baseline(trees: list[Tree], programs: list[Program]) -> None:
     """The sound sources: everything must pass, and tells how long it takes."""
 
@@ -311,7 +331,8 @@ def baseline(trees: list[Tree], programs: list[Program]) -> None:
         raise ListError(f"tests fail without any mutation: {', '.join(failed)}")
 
 
-def work_through(trees: list[Tree], rules: list[Rule], check, every: bool) -> list[Result]:
+def work_through(trees: list[Tree], rules: list[Rule], check, every: bool, last: bool = True) -> list[Result]:
+    """last: what is not caught now is not caught."""
     results, lock, left = [], threading.Lock(), list(rules)
 
     def worker(tree: Tree) -> None:
@@ -323,7 +344,8 @@ def work_through(trees: list[Tree], rules: list[Rule], check, every: bool) -> li
             result = try_rule(tree, rule, check)
             with lock:
                 results.append(result)
-                show(result, every)
+                if last or result.caught or result.error:
+                    show(result, every)
 
     with concurrent.futures.ThreadPoolExecutor(len(trees)) as pool:
         for future in [pool.submit(worker, tree) for tree in trees]:
@@ -331,16 +353,33 @@ def work_through(trees: list[Tree], rules: list[Rule], check, every: bool) -> li
     return results
 
 
+def hint_of(rule: Rule) -> str:
+    return (rule.caught_by or "").split(":")[0]
+
+
 def check_with_tests(trees: list[Tree], rules: list[Rule], every: bool) -> list[Result]:
-    hints = {(rule.caught_by or "").split(":")[0] for rule in rules}
+    """First the program that a rule names, then, for what that one did not catch, all."""
+    results: list[Result] = []
+    hints = {hint_of(rule) for rule in rules}
     programs = [program for program in trees[0].tests() if program.name in hints or not program.before]
-    for tree in trees:
-        words = tree.ninja([program.path for program in programs])
-        if words:
-            raise ListError(f"the sound sources do not compile:\n{words}")
+    hinted = [program for program in programs if program.name in hints]
+    if hinted and not every:
+        prepare(trees, hinted)
+        results = work_through(trees, rules, lambda tree, rule, result: try_programs(
+            tree, rule, [program for program in hinted if program.name == hint_of(rule)], every, result), every, last=False)
+        results = [result for result in results if result.caught or result.error]
+    ended = {result.rule.name for result in results}
+    left = [rule for rule in rules if rule.name not in ended]
+    if left:
+        prepare(trees, programs)
+        results += work_through(trees, left, lambda tree, rule, result: try_programs(tree, rule, programs, every, result), every)
+    return results
+
+
+def prepare(trees: list[Tree], programs: list[Program]) -> None:
+    build_all(trees, [program.path for program in programs])
     baseline(trees, programs)
     print(f"{len(programs)} test programs pass without mutation\n", flush=True)
-    return work_through(trees, rules, lambda tree, rule, result: try_programs(tree, rule, programs, every, result), every)
 
 
 # ---- the simulator alone ----
@@ -376,10 +415,7 @@ def simulate_rule(tree: Tree, sound: str, seconds: float, result: Result) -> Non
 
 
 def check_with_simulator(trees: list[Tree], rules: list[Rule], seconds: float) -> list[Result]:
-    for tree in trees:
-        words = tree.ninja([SIMULATOR])
-        if words:
-            raise ListError(f"the sound sources do not compile:\n{words}")
+    build_all(trees, [SIMULATOR])
     sound = os.path.join(os.path.dirname(trees[0].path), "onced-sound")
     shutil.copy(os.path.join(trees[0].build, SIMULATOR), sound)
     return work_through(trees, rules, lambda tree, rule, result: simulate_rule(tree, sound, seconds, result), False)

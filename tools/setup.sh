@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian packages that the named parts of the project need and that are missing: tools/setup.sh PART...
-# Parts: build test lint demo bench model. Says nothing when all are there. Every package is named in this file and nowhere else.
+# Parts: build test lint demo bench model cache. Says nothing when all are there. Every package is named in this file and nowhere else.
 #
 # "package" must be installed; "package:command" is also satisfied by a command of another origin.
 set -eu
@@ -28,8 +28,11 @@ packages_of() {
     model)
         echo spin:spin gcc:gcc libc6-dev
         ;;
+    cache)
+        echo ccache:ccache
+        ;;
     *)
-        echo "tools/setup.sh: there is no part '$1'; parts: build test lint demo bench model" >&2
+        echo "tools/setup.sh: there is no part '$1'; parts: build test lint demo bench model cache" >&2
         exit 2
         ;;
     esac
