@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""`make bench-postgresql`: how fast protected calls are with the ledger in PostgreSQL, and what they cost, in one run on one machine.
+"""`make bench-postgresql`: how fast protected calls are with the ledger in PostgreSQL, and what they cost, in one run on
+one machine.
 
-Runs under tools/with-postgres.sh, whose cluster has default settings and syncs to the disk. Gateways, PostgreSQL, provider and
-load generator share the machine. Measured by turns, so that what else the machine does hits all alike:
+Runs under tools/with-postgres.sh, whose cluster has default settings and syncs to the disk. Gateways, PostgreSQL,
+provider and load generator share the machine. Measured by turns, so that what else the machine does hits all alike:
 
     one gateway, a small table     three gateways, the same table     one gateway, a table of --rows operations
 
-CPU is that of each program with all its processes, from /proc. Nothing is asserted: figures only. Standard library only."""
+CPU is that of each program with all its processes, from /proc. Nothing is asserted: figures only. Standard library
+only."""
 
 import argparse
 import json
@@ -77,8 +79,8 @@ class Cluster:
         return total
 
     def settings(self):
-        return {name: self.ask("postgres", f"SHOW {name}")
-                for name in ("server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "wal_sync_method")}
+        names = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "wal_sync_method")
+        return {name: self.ask("postgres", f"SHOW {name}") for name in names}
 
 
 def family_cpu_s(pid, ended):
@@ -98,15 +100,16 @@ class PgBench(base.Bench):
     def measure_all(self, name, gateways, connections):
         """One round: the load on all gateways, CPU per call of each program."""
         self.runs += 1
-        parties = {"gateways": lambda: sum(base.cpu_s(child.pid) for child, _, _ in gateways), "postgresql": self.cluster.cpu_s,
-                   "provider": lambda: base.cpu_s(self.provider.pid)}
+        parties = {"gateways": lambda: sum(base.cpu_s(child.pid) for child, _, _ in gateways),
+                   "postgresql": self.cluster.cpu_s, "provider": lambda: base.cpu_s(self.provider.pid)}
         before = {party: read() for party, read in parties.items()}
         loads = self.run_loads([port for _, port, _ in gateways], connections, f"r{self.runs}")
         finished = sum(load["finished"] for load in loads)
         cpu = {party: (read() - before[party]) * 1e6 / max(1, finished) for party, read in parties.items()}
         cpu["load"] = sum(load["client_cpu_us"] * load["finished"] for load in loads) / max(1, finished)
-        figure = {"per_second": sum(load["per_second"] for load in loads), "cpu_us": cpu, "cpu_sum_us": sum(cpu.values()),
-                  "p50_us": max(load["p50_us"] for load in loads), "p99_us": max(load["p99_us"] for load in loads),
+        figure = {"per_second": sum(load["per_second"] for load in loads), "cpu_us": cpu,
+                  "cpu_sum_us": sum(cpu.values()), "p50_us": max(load["p50_us"] for load in loads),
+                  "p99_us": max(load["p99_us"] for load in loads),
                   "finished": finished, "connections": connections}
         bad = sum(load["errors"] + load["finished"] - load["status"]["2xx"] for load in loads)
         if bad:
@@ -117,8 +120,9 @@ class PgBench(base.Bench):
     def run_loads(self, ports, connections, run, seconds=None):
         """One load generator per gateway, the connections spread evenly."""
         share = [connections // len(ports) + (i < connections % len(ports)) for i in range(len(ports))]
-        programs = [subprocess.Popen([self.load, "--port", str(port), "--connections", str(count), "--warm", str(self.options.warm), "--seconds",
-                                      str(seconds or self.options.seconds), *base.CALL, "--run", f"{run}-{i}"], stdout=subprocess.PIPE, text=True)
+        times = ["--warm", str(self.options.warm), "--seconds", str(seconds or self.options.seconds)]
+        programs = [subprocess.Popen([self.load, "--port", str(port), "--connections", str(count), *times, *base.CALL,
+                                      "--run", f"{run}-{i}"], stdout=subprocess.PIPE, text=True)
                     for i, (port, count) in enumerate(zip(ports, share))]
         answers = [program.communicate(timeout=600)[0] for program in programs]
         if not all(answers):
@@ -130,44 +134,48 @@ class PgBench(base.Bench):
 
 
 def columns_of(cluster, database, table):
-    return cluster.ask(database, "SELECT string_agg(quote_ident(attname), ',' ORDER BY attnum) FROM pg_attribute WHERE attnum > 0 "
-                       f"AND NOT attisdropped AND attrelid = 'onced.{table}'::regclass").split(",")
+    return cluster.ask(database, "SELECT string_agg(quote_ident(attname), ',' ORDER BY attnum) FROM pg_attribute "
+                       f"WHERE attnum > 0 AND NOT attisdropped AND attrelid = 'onced.{table}'::regclass").split(",")
 
 
-def copies(cluster, database, table, by, differing, first, last):
+def copies(cluster, database, table, differing, first, last):
     """Rows of the model, each with its own identity: copy n is of model row n mod MODEL."""
     columns = columns_of(cluster, database, table)
     missing = [name for name in differing if name not in columns]
     if missing:
         raise SystemExit(f"bench: table {table} has no {', '.join(missing)} any more")
-    values = ", ".join(differing[name].replace("model.", "m.") if name in differing else f"m.{name}" for name in columns)
-    return (f"INSERT INTO onced.{table} ({', '.join(columns)}) SELECT {values} FROM generate_series({first}, {last - 1}) AS n "
-            f"JOIN model_{table} AS m ON m.model_number = n % {MODEL} {by}")
+    values = ", ".join(differing.get(name, f"model.{name}").replace("model.", "m.") for name in columns)
+    return (f"INSERT INTO onced.{table} ({', '.join(columns)}) SELECT {values} "
+            f"FROM generate_series({first}, {last - 1}) AS n JOIN model_{table} AS m ON m.model_number = n % {MODEL}")
 
 
 def fill(bench, database, rows):
-    """rows operations with their history, a tombstone for every tenth beside them, as churn would leave them: sorted by id, keys
-    spread at random. One in a thousand waits for its operator."""
+    """rows operations with their history, a tombstone for every tenth beside them, as churn would leave them: sorted by
+    id, keys spread at random. One in a thousand waits for its operator."""
     cluster = bench.cluster
     begin = time.monotonic()
     number = "dense_rank() OVER (ORDER BY {0}) - 1 AS model_number"
     tables = [f"CREATE TABLE model_operations AS SELECT o.*, {number.format('id')} FROM onced.operations AS o",
-              "CREATE TABLE model_history AS SELECT h.*, o.model_number FROM onced.history AS h JOIN model_operations AS o ON o.id = h.operation",
-              "CREATE INDEX ON model_operations (model_number)", "CREATE INDEX ON model_history (model_number)", "ANALYZE model_operations",
-              "ANALYZE model_history"]
+              "CREATE TABLE model_history AS SELECT h.*, o.model_number FROM onced.history AS h "
+              "JOIN model_operations AS o ON o.id = h.operation",
+              "CREATE INDEX ON model_operations (model_number)", "CREATE INDEX ON model_history (model_number)",
+              "ANALYZE model_operations", "ANALYZE model_history"]
     cluster.ask(database, *tables)
     step = 100000
     for first in range(0, rows, step):
         last = min(rows, first + step)
-        cluster.ask(database, "SET synchronous_commit = off", copies(cluster, database, "operations", "", OPERATION, first, last),
-                    copies(cluster, database, "history", "", HISTORY, first, last))
+        cluster.ask(database, "SET synchronous_commit = off",
+                    copies(cluster, database, "operations", OPERATION, first, last),
+                    copies(cluster, database, "history", HISTORY, first, last))
     stone = {"operation": NEW_ID.replace("op_01J", "op_01H"), "key_hash": "sha256('stone' || n::text::bytea)"}
     stones = columns_of(cluster, database, "tombstones")
     values = {"dropped_ms": "m.completed_ms", **stone}
-    cluster.ask(database, f"INSERT INTO onced.tombstones ({', '.join(stones)}) SELECT {', '.join(values.get(name, f'm.{name}') for name in stones)} "
-                f"FROM generate_series(0, {rows // 10 - 1}) AS n JOIN model_operations AS m ON m.model_number = n % {MODEL}")
-    cluster.ask(database, "UPDATE onced.operations SET state = 'unknown_outcome', reason = 'needs_operator', open = 1, wake_at_ms = 0, "
-                f"unknown_since_ms = created_ms, tool = 'other' WHERE id LIKE 'op_01J%' AND rev = 2 AND key ~ '^old-[0-9]*777$'")
+    chosen = ", ".join(values.get(name, f"m.{name}") for name in stones)
+    cluster.ask(database, f"INSERT INTO onced.tombstones ({', '.join(stones)}) SELECT {chosen} FROM "
+                f"generate_series(0, {rows // 10 - 1}) AS n JOIN model_operations AS m ON m.model_number = n % {MODEL}")
+    cluster.ask(database, "UPDATE onced.operations SET state = 'unknown_outcome', reason = 'needs_operator', open = 1, "
+                "wake_at_ms = 0, unknown_since_ms = created_ms WHERE id LIKE 'op_01J%' AND rev = 2 "
+                "AND key ~ '^old-[0-9]*777$'")
     cluster.ask(database, "DROP TABLE model_operations, model_history", "VACUUM ANALYZE", "CHECKPOINT")
     return time.monotonic() - begin
 
@@ -200,21 +208,19 @@ def measure_large(bench, provider_port, rows):
 # ---- report ----
 
 
-def middle_of(rounds, value):
-    return statistics.median(value(one) for one in rounds)
-
-
 def summarise(figures):
     """Medians over the rounds, and the ratios that are claimed, each between neighbours in time."""
     for name in ("one 1", "one 64", "three 64", "large 1", "large 64"):
         rounds = figures.get(name)
         if rounds:
-            figures.setdefault("medians", {})[name] = {
-                "per_second": middle_of(rounds, lambda one: one["per_second"]), "p50_us": middle_of(rounds, lambda one: one["p50_us"]),
-                "p99_us": middle_of(rounds, lambda one: one["p99_us"]), "cpu_sum_us": middle_of(rounds, lambda one: one["cpu_sum_us"]),
-                "cpu_us": {party: middle_of(rounds, lambda one, party=party: one["cpu_us"][party]) for party in rounds[0]["cpu_us"]}}
+            middle = {what: statistics.median(one[what] for one in rounds)
+                      for what in ("per_second", "p50_us", "p99_us", "cpu_sum_us")}
+            middle["cpu_us"] = {party: statistics.median(one["cpu_us"][party] for one in rounds)
+                                for party in rounds[0]["cpu_us"]}
+            figures.setdefault("medians", {})[name] = middle
     ratios = figures["ratios"] = {}
-    for name, above, below in (("three_to_one", "three 64", "one 64"), ("large_to_small", "large 64", "one 64"), ("large_to_small_1", "large 1", "one 1")):
+    for name, above, below in (("three_to_one", "three 64", "one 64"), ("large_to_small", "large 64", "one 64"),
+                               ("large_to_small_1", "large 1", "one 1")):
         pairs = list(zip(figures.get(above, []), figures.get(below, [])))
         if pairs:
             ratios[name] = {"per_second": statistics.median(a["per_second"] / b["per_second"] for a, b in pairs),
@@ -223,27 +229,32 @@ def summarise(figures):
 
 
 def report(figures):
-    database = figures["postgresql"]
-    print(f"\n{figures['machine']['cores']} cores ({figures['machine']['cpu']}), client, provider, gateways and PostgreSQL {database['server_version']} "
-          f"on the same machine; data on {figures['file_system']}, fsync {database['fsync']}, synchronous_commit {database['synchronous_commit']}, "
-          f"fdatasync of 4 KiB p50 {figures['fsync_us']['p50']:.0f} µs, p90 {figures['fsync_us']['p90']:.0f} µs\n")
-    print(f"{'':12}{'calls/s':>9}{'p50 µs':>9}{'p99 µs':>9}   CPU µs per call: {'gateways':>9}{'postgresql':>11}{'provider':>9}{'load':>6}{'sum':>7}")
-    for name, figure in figures["medians"].items():
+    machine, database, medians = figures["machine"], figures["postgresql"], figures["medians"]
+    print(f"\n{machine['cores']} cores ({machine['cpu']}), client, provider, gateways and PostgreSQL "
+          f"{database['server_version']} on the same machine; data on {figures['file_system']}, fsync {database['fsync']}, "
+          f"synchronous_commit {database['synchronous_commit']}, fdatasync of 4 KiB p50 {figures['fsync_us']['p50']:.0f} "
+          f"µs, p90 {figures['fsync_us']['p90']:.0f} µs\n")
+    print(f"{'':12}{'calls/s':>9}{'p50 µs':>9}{'p99 µs':>9}   CPU µs per call: {'gateways':>9}{'postgresql':>11}"
+          f"{'provider':>9}{'load':>6}{'sum':>7}")
+    for name, figure in medians.items():
         cpu = figure["cpu_us"]
-        print(f"{name:12}{figure['per_second']:>9.0f}{figure['p50_us']:>9.0f}{figure['p99_us']:>9.0f}{'':20}{cpu['gateways']:>9.0f}"
-              f"{cpu['postgresql']:>11.0f}{cpu['provider']:>9.0f}{cpu['load']:>6.0f}{figure['cpu_sum_us']:>7.0f}")
-    print("(medians of the rounds; gateways, their table, connections: one = one gateway, large = one with the large table)\n")
-    cores = figures["machine"]["cores"]
+        print(f"{name:12}{figure['per_second']:>9.0f}{figure['p50_us']:>9.0f}{figure['p99_us']:>9.0f}{'':20}"
+              f"{cpu['gateways']:>9.0f}{cpu['postgresql']:>11.0f}{cpu['provider']:>9.0f}{cpu['load']:>6.0f}"
+              f"{figure['cpu_sum_us']:>7.0f}")
+    print("(medians of the rounds; gateways, their table, connections: one = one gateway, large = one with the large "
+          "table)\n")
     for name in ("one 64", "three 64", "large 64"):
-        if name in figures["medians"]:
-            print(f"{name}: {cores} cores fully used would make {cores * 1e6 / figures['medians'][name]['cpu_sum_us']:.0f} calls/s")
+        if name in medians:
+            full = machine["cores"] * 1e6 / medians[name]["cpu_sum_us"]
+            print(f"{name}: {machine['cores']} cores fully used would make {full:.0f} calls/s")
     for name, ratio in figures["ratios"].items():
         print(f"{name}: calls/s {ratio['per_second']:.2f}, CPU per call {ratio['cpu']:.2f}, p50 {ratio['p50']:.2f}")
     if "large" in figures:
         large = figures["large"]
-        print(f"with {figures['rows']} operations ({large['bytes_per_operation']:.0f} bytes each with indexes; filled in {large['fill_s']:.0f} s): start-up "
-              f"{large['start_ms']:.0f} ms (empty: {figures['start_empty_ms']:.0f} ms), RSS of the gateway {large['rss_mb']:.1f} MB; look-up by id p50 "
-              f"{large['lookup_by_id_p50_us']:.0f} µs, by key {large['lookup_by_key_p50_us']:.0f} µs")
+        print(f"with {figures['rows']} operations ({large['bytes_per_operation']:.0f} bytes each with indexes; filled in "
+              f"{large['fill_s']:.0f} s): start-up {large['start_ms']:.0f} ms (empty: {figures['start_empty_ms']:.0f} ms), "
+              f"RSS of the gateway {large['rss_mb']:.1f} MB; look-up by id p50 {large['lookup_by_id_p50_us']:.0f} µs, by "
+              f"key {large['lookup_by_key_p50_us']:.0f} µs")
 
 
 def read_options():
@@ -272,7 +283,7 @@ def measure(bench, options):
     bench.figures["start_empty_ms"] = gateways[0][2]
     gateways += [bench.start_onced(provider_port, url) for _ in range(2)]
     large = measure_large(bench, provider_port, options.rows) if options.rows else None
-    if large: # pages that were written before the last checkpoint go into the log whole the first time, at random places one by one
+    if large:  # pages that were written before the last checkpoint go into the log whole the first time
         bench.run_loads([large[1]], 64, "settle", seconds=options.settle)
     for number in range(options.rounds):
         base.say(f"  round {number + 1} of {options.rounds} …")
