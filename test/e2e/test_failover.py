@@ -207,6 +207,8 @@ def test_standby_takes_over(world):
         standby = Standby(primary)
         database = primary.database()
         url = both(primary, standby, database)
+        known = f"SELECT 1 FROM pg_database WHERE datname = '{database.name}'"
+        wait_until(lambda: Database(standby, "postgres").run(known), what="the database at the standby")
         alone = start_fails(world, standby.url(database.name))
         assert alone.returncode == 4 and "onced needs the primary" in alone.stderr, alone
         gateways = [gateway(world, url) for _ in range(2)]
