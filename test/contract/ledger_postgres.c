@@ -348,6 +348,39 @@ static void moves_of_watched_operations_are_told(void **state)
     sem_destroy(&listener.ready);
 }
 
+/* A gateway that was stopped in the midst of a transaction keeps its locks. Who waits for them has its session ended.
+ */
+static void who_stands_still_is_not_waited_for(void **state)
+{
+    struct world *world = *state;
+    struct listener listener = {0};
+    struct ledger *other = NULL;
+    struct err err = {0};
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    admit(world, op);
+    sem_init(&listener.ready, 0, 0);
+    struct ledger_postgres_options options = {
+        .url = postgres_url(), .own_clock = true, .notify = ring, .user = &listener};
+    if (ledger_postgres_open(&options, env_system(), &other, &err))
+        fail_msg("%s", err.text);
+    ledger_on_news(other, hear, &listener);
+    assert_true(listen_until(other, &listener, 0));
+    PGconn *stopped = postgres_connect(), *person = postgres_connect();
+    postgres_number(stopped, "SET application_name = 'onced'");
+    postgres_number(stopped, "BEGIN");
+    postgres_number(person, "BEGIN");
+    postgres_number(stopped,
+                    arena_printf(&world->arena, "SELECT 1 FROM onced.operations WHERE id = '%s' FOR UPDATE", op->id));
+    assert_int_equal(ledger_call(other, make_transition(world, op, STATE_DISPATCHED)), 0);
+    PQclear(PQexec(stopped, "SELECT 1"));
+    assert_int_equal(PQstatus(stopped), CONNECTION_BAD);
+    assert_int_equal(postgres_number(person, "SELECT 1"), 1); /* others are left alone, however long they take */
+    PQfinish(stopped);
+    PQfinish(person);
+    ledger_close(other);
+    sem_destroy(&listener.ready);
+}
+
 /* ---- connections that break ---- */
 
 static void a_broken_connection_is_made_anew(void **state)
@@ -740,6 +773,7 @@ int run_postgres_tests(void)
         POSTGRES_TEST(no_index_leads_to_a_whole_tenant),
         POSTGRES_TEST(claims_are_spread),
         POSTGRES_TEST(moves_of_watched_operations_are_told),
+        POSTGRES_TEST(who_stands_still_is_not_waited_for),
         POSTGRES_TEST(a_broken_connection_is_made_anew),
         POSTGRES_TEST(a_lost_commit_is_found_out),
         POSTGRES_TEST(a_connection_given_up_commits_nothing),
