@@ -98,7 +98,7 @@ SECONDS = {"cases_ambiguity": 94, "cases_crash": 73, "windows": 62, "mcp_conform
            "kill_points": 46, "mcp_clients": 46, "wire": 37, "mcp_stdio": 36, "cases_identity": 35, "mail": 30,
            "mcp_calls": 28, "cases_repeats": 27, "stripe": 26, "inbox": 24, "forward": 24, "cases_policies": 6, "cases_mcp": 20, "cli": 19,
            "steps": 17, "claims": 17, "compensation": 16, "principals": 16, "mcp_import": 16, "mcp_forward": 15,
-           "sql": 24, "ledger_commands": 30, "failover": 45, "relay": 30, "notify": 13, "idemkit": 12, "elicit": 9}
+           "sql": 24, "gateways": 25, "gateways_load": 20, "failover": 45, "ledger_commands": 30, "relay": 30, "notify": 13, "idemkit": 12, "elicit": 9}
 SECONDS_OF_OTHERS = 11
 
 
@@ -114,11 +114,24 @@ def groups():
     return [(f"e2e-{n}", sorted(list_)) for n, (_, list_) in enumerate(lots, 1)]
 
 
+# What decides before dispatch and what repairs afterwards, with 64 callers and under kill -9, once more on PostgreSQL.
+POSTGRES = "e2e-postgres"
+
+
+def on_postgres():
+    marked = [file for file in sorted(glob.glob("test/e2e/test_*.py", root_dir=ROOT))
+              if "pytest.mark.on_both_ledgers" in open(os.path.join(ROOT, file), encoding="utf-8").read()]
+    return POSTGRES, ["-m", "on_both_ledgers", *marked]
+
+
 def start_pytest(build, name, arguments, output):
     report = os.path.join(build, "meson-logs", f"{name}.xml")
     command = [sys.executable, "-B", "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "--timeout=900", f"--junitxml={report}",
                *arguments]
-    return report, subprocess.Popen(command, env=pytest_environment(build), cwd=ROOT, stdout=output, stderr=output)
+    environment = pytest_environment(build)
+    if name == POSTGRES:
+        environment["ONCED_TEST_LEDGER"] = "postgres"
+    return report, subprocess.Popen(command, env=environment, cwd=ROOT, stdout=output, stderr=output)
 
 
 def count_report(report, status, tally):
@@ -127,7 +140,8 @@ def count_report(report, status, tally):
         return
     counted = 0
     for case in ElementTree.parse(report).getroot().iter("testcase"):
-        name = f"{case.get('classname')}.{case.get('name')}"
+        where = " on PostgreSQL" if os.path.basename(report) == f"{POSTGRES}.xml" else ""
+        name = f"{case.get('classname')}.{case.get('name')}{where}"
         counted += 1
         skip = case.find("skipped")
         if case.find("failure") is not None or case.find("error") is not None:
@@ -143,7 +157,7 @@ def count_report(report, status, tally):
 
 
 def run_pytest(build, arguments, tally):
-    wanted = [("e2e", arguments)] if arguments else groups()
+    wanted = [("e2e", arguments)] if arguments else [*groups(), on_postgres()]
     for old in glob.glob(os.path.join(build, "meson-logs", "e2e*.xml")):
         os.remove(old)
     with tempfile.TemporaryFile() as output:
