@@ -578,7 +578,9 @@ def test_exit_codes_are_in_the_manual():
     path = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "onced.1")
     with open(path, encoding="utf-8") as file:
         section = file.read().split(".Sh EXIT STATUS")[1].split(".Sh")[0]
-    assert re.findall(r"^\.It (\d)", section, re.M) == [str(code) for code in range(7)]
+    with open(os.path.join(os.path.dirname(path), "..", "src", "cli", "cli.h"), encoding="utf-8") as file:
+        codes = file.read().split("enum cli_exit {")[1].split("};")[0]
+    assert re.findall(r"^\.It (\d+)", section, re.M) == re.findall(r"^    CLI_\w+ = (\d+)", codes, re.M)
 
 
 def complete(script, *words):
