@@ -468,11 +468,11 @@ def test_example(world):
 
 def test_backlog(world):
     """Bounded memory and speed, with a long backlog."""
-    count = 1000 if ROUNDS == 1 else 10000
+    count = 600 if ROUNDS == 1 else 10000
     world.start()
     file = world.install()
-    for _ in range(count // 1000):
-        world.insert(1000, entities=1000)
+    for _ in range(count // 200):
+        world.insert(200, entities=200)
     world.database.run("ANALYZE outbox")
     begun = time.monotonic()
     relay = world.relay(file)
