@@ -277,6 +277,8 @@ bool engine_stopping(struct engine *engine)
     return engine->stopping;
 }
 
+const int64_t latency_bounds_ms[LATENCY_BOUNDS] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
+
 struct engine_stats engine_stats(const struct engine *engine)
 {
     return (struct engine_stats){.calls = engine->calls};
