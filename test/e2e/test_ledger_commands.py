@@ -29,7 +29,7 @@ SEEDS = int(os.environ.get("ONCED_LEDGER_SEEDS", "1"))
 LARGE = int(os.environ.get("ONCED_LEDGER_LARGE", "0"))
 EACH = os.environ.get("ONCED_LEDGER_DAMAGE") == "each"
 FIRST_SEED = 16  # with inbound events (every sixteenth run)
-INTENTS = 300 if EACH or LARGE else 100
+INTENTS = 100
 IN_USE, SCHEMA, UNSOUND = 9, 7, 10
 needs_postgres = pytest.mark.skipif(not there(), reason="PostgreSQL is missing (tools/setup.sh test)")
 
@@ -354,7 +354,7 @@ def test_migrate_postgres(cluster):
 # ---- copy ----
 
 
-LEDGERS = [(FIRST_SEED * (1 + n), INTENTS) for n in range(SEEDS)] + ([(FIRST_SEED + 1, LARGE)] if LARGE else [])
+LEDGERS = [(FIRST_SEED * (1 + n), INTENTS) for n in range(SEEDS)] + ([(FIRST_SEED + 1, 3 * LARGE // 2)] if LARGE else [])
 
 
 @needs_postgres
@@ -378,8 +378,8 @@ def test_round_trip(simulated, cluster, tmp_path, seed, intents):
     one.close()
     other.close()
     operations, rows = total["operations"] + there["tables"]["tombstones"]["to"]["rows"], total["rows"]
-    if intents == LARGE:
-        assert operations >= 20000 or LARGE < 20000
+    if LARGE and intents > LARGE:
+        assert operations >= LARGE
         figure("copy-large", f"{operations} operations, {rows} rows: {rows * 1000 // there['spent_ms']} rows/s to PostgreSQL and "
                f"{rows * 1000 // again['spent_ms']} rows/s back, comparison included, equal; verified at {int(rows / spent)} rows/s", operations=operations, rows=rows)
 
