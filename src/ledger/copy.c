@@ -3,6 +3,7 @@
 #include "base/json.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* The record in the target's table meta: {"from", "name", "snapshot", "table", "at": [what the last row was walked
  * by]}; at null: the table has not begun. */
@@ -17,6 +18,7 @@ struct copy {
     struct copy_report *report;
     struct arena arena; /* of the progress as it was found */
     struct progress progress;
+    bool whole; /* the target was a whole copy before: it is only compared */
     struct err *err;
 };
 
@@ -137,7 +139,12 @@ static enum err_code find_beginning(struct copy *copy)
     struct str text;
     if (bulk_meta_get(copy->to, LEDGER_COPY, &copy->arena, &text, copy->err))
         return copy->err->code;
-    return text.p ? read_record(copy, text) : begin_filling(copy);
+    if (text.p)
+        return read_record(copy, text);
+    /* Only a copy has the same secret. Who was killed with the last commit behind him does not know that it is whole.
+     */
+    copy->whole = memcmp(copy->from->secret, copy->to->secret, LEDGER_SECRET_BYTES) == 0;
+    return copy->whole ? ERR_NONE : begin_filling(copy);
 }
 
 /* ---- filling ---- */
@@ -215,7 +222,11 @@ static enum err_code compare(struct copy *copy)
     for (int i = 0; i < TABLE_IDS && !copy->err->code; i++)
         if (!rows_digest_equal(&report->from[i], &report->to[i]))
             report->differs = true;
-    if (report->differs)
+    if (report->differs && copy->whole)
+        err_set(copy->err, ERR_CONFLICT,
+                "%s was copied from %s before, and one of them has been used since: it is not copied again",
+                copy->to->name, copy->from->name);
+    else if (report->differs)
         err_set(copy->err, ERR_CONFLICT,
                 "%s and %s differ: the one was changed between two runs, or the other by hand; empty %s and copy again",
                 copy->from->name, copy->to->name, copy->to->name);
@@ -244,7 +255,7 @@ enum err_code ledger_copy(struct bulk *from, struct bulk *to, const struct copy_
     arena_init(&copy.arena);
     from->storable = to->postgres && !from->postgres;
     if (bulk_begin(from, false, err) == 0) {
-        if (find_beginning(&copy) == 0 && fill(&copy) == 0 && compare(&copy) == 0)
+        if (find_beginning(&copy) == 0 && (copy.whole || fill(&copy) == 0) && compare(&copy) == 0 && !copy.whole)
             release_target(&copy);
         bulk_rollback(from); /* it only read */
     }
