@@ -32,13 +32,7 @@ def cluster():
 def gateways(tmp_path, provider, processes, cluster):
     made = Gateways(tmp_path, provider, processes, cluster)
     yield made
-    try:
-        made.stop()
-    finally:
-        made.kill()
-    for onced in made.all:
-        findings = onced.process.findings()
-        assert not findings, findings
+    made.end()
 
 
 def person(onced, name):

@@ -41,12 +41,7 @@ def cluster():
 def gateways(tmp_path, provider, processes, cluster):
     made = Gateways(tmp_path, provider, processes, cluster)
     yield made
-    try:
-        made.stop()
-    finally:
-        made.kill()
-    for onced in made.all:
-        assert not onced.process.findings(), onced.process.findings()
+    made.end()
 
 
 class Caller:

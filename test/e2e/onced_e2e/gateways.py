@@ -56,6 +56,15 @@ class Gateways:
             if onced.process.alive():
                 onced.stop()
 
+    def end(self):
+        """Of a test: all are gone, and no sanitizer has found anything."""
+        try:
+            self.stop()
+        finally:
+            self.kill()
+        for onced in self.all:
+            assert not onced.process.findings(), onced.process.findings()
+
     def kill(self):
         for onced in self.all:
             if onced.process.alive():
