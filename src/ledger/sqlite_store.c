@@ -553,6 +553,8 @@ static enum err_code connect_writable(struct store *store, struct err *err)
     if (create_file(store->path, err) ||
         store_connect(store->path, SQLITE_OPEN_READWRITE, store->name, &store->db, err))
         return err->code;
+    if (!store->sole_writer)
+        sqlite3_busy_timeout(store->db, STORE_BUSY_BESIDE_MS);
     if (sqlite3_db_readonly(store->db, "main") == 1)
         return err_set(err, ERR_IO, "%s is read-only: make the file writable for the user that runs onced",
                        store->path);

@@ -15,6 +15,8 @@
 #define STORE_SMALL_BYTES    (16 << 20) /* files up to here are checked whole before they are used */
 #define STORE_CACHE_KIB      12288
 #define STORE_BUSY_MS        2000 /* how long another process may hold the write lock before a batch ends as unavailable */
+/* The same for a process beside the owner, who commits all the time: SQLite's lock is not fair. */
+#define STORE_BUSY_BESIDE_MS 30000
 
 enum store_fault {
     FAULT_NONE,

@@ -120,7 +120,8 @@ def test_stripe_400_on_changed_parameters(shop):
     charge = shop.onced.settled(waiting)
     statuses = [seen.status for seen in shop.proxy.posts()]
     assert statuses[:2] == [200, 200] and set(statuses[2:]) == {400}, shop.proxy.seen
-    assert charge.state == "completed_success" and charge["external_id"] == shop.mock.list("charges")[1]["id"]
+    (there,) = [each for each in shop.mock.list("charges") if each["metadata"]["order"] == "order-2"]
+    assert charge.state == "completed_success" and charge["external_id"] == there["id"]
     assert len(shop.mock.list("charges")) == 2
     # directly, to be sure that the mock says what the example's registry file names
     body = urllib.parse.urlencode({"amount": 901, "currency": "usd", "source": "tok_visa"})
