@@ -107,3 +107,23 @@ struct operation *operation_copy(struct arena *arena, const struct operation *op
             at = put_str(strs[i], at);
     return copy;
 }
+
+struct tombstone operation_tombstone(const struct operation *operation, int64_t dropped_ms)
+{
+    struct tombstone stone = {
+        .tenant = operation->tenant,
+        .tool = operation->tool,
+        .principal = operation->principal,
+        .key_hash = operation->key_hash,
+        .key_version = operation->key_version,
+        .fingerprint = operation->fingerprint,
+        .canonical_version = operation->canonical_version,
+        .key_source = operation->key_source,
+        .state = operation->state,
+        .completed_ms = operation->completed_ms,
+        .dropped_ms = dropped_ms,
+        .external_id = operation->external_id,
+    };
+    memcpy(stone.operation, operation->id, sizeof stone.operation);
+    return stone;
+}

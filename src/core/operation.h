@@ -221,4 +221,7 @@ struct tombstone {
     const char *external_id;
 };
 
+/* What stays of an operation that has ended; texts are borrowed from it. */
+struct tombstone operation_tombstone(const struct operation *operation, int64_t dropped_ms);
+
 #endif

@@ -653,21 +653,7 @@ static enum err_code release(struct mem_ledger *ledger, struct ledger_request *r
 
 static void add_stone(struct mem_ledger *ledger, const struct operation *op, int64_t dropped_ms)
 {
-    struct tombstone stone = {
-        .tenant = op->tenant,
-        .tool = op->tool,
-        .principal = op->principal,
-        .key_hash = op->key_hash,
-        .key_version = op->key_version,
-        .fingerprint = op->fingerprint,
-        .canonical_version = op->canonical_version,
-        .key_source = op->key_source,
-        .state = op->state,
-        .completed_ms = op->completed_ms,
-        .dropped_ms = dropped_ms,
-        .external_id = op->external_id,
-    };
-    memcpy(stone.operation, op->id, sizeof stone.operation);
+    struct tombstone stone = operation_tombstone(op, dropped_ms);
     struct mem_stone *kept = arena_zero(&ledger->arena, sizeof *kept);
     kept->tombstone = *copy_stone(&ledger->arena, &stone);
     kept->next_key = ledger->stones[bucket(&op->key_hash)];

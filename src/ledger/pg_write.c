@@ -800,21 +800,7 @@ enum err_code pg_expire(struct pg *pg, struct ledger_request *request)
     bool found;
     if (op->parent && (read_state(pg, op->parent, &found, &parent, err) || (found && parent_lets_go(op, parent, err))))
         return err->code;
-    struct tombstone stone = {
-        .tenant = op->tenant,
-        .tool = op->tool,
-        .principal = op->principal,
-        .key_hash = op->key_hash,
-        .key_version = op->key_version,
-        .fingerprint = op->fingerprint,
-        .canonical_version = op->canonical_version,
-        .key_source = op->key_source,
-        .state = op->state,
-        .completed_ms = op->completed_ms,
-        .dropped_ms = expire->now_ms,
-        .external_id = op->external_id,
-    };
-    memcpy(stone.operation, op->id, sizeof stone.operation);
+    struct tombstone stone = operation_tombstone(op, expire->now_ms);
     pg_query(&query, pg, PG_INSERT_TOMBSTONE);
     pg_put_record(&query, RECORD_TOMBSTONE, &stone);
     if (pg_write(&query, err))

@@ -256,22 +256,22 @@ void bind_incident(struct store *store, sqlite3_stmt *statement, const struct in
     put_int(&to, incident->acknowledged_ms);
 }
 
-void bind_tombstone(struct store *store, sqlite3_stmt *statement, const struct operation *op, int64_t dropped_ms)
+void bind_tombstone(struct store *store, sqlite3_stmt *statement, const struct tombstone *stone)
 {
     struct binder to = {statement, &store->names, 0};
-    put_text(&to, op->id);
-    put_text(&to, op->tenant);
-    put_text(&to, op->tool);
-    put_text(&to, op->principal);
-    put_digest(&to, &op->key_hash);
-    put_int(&to, op->key_version);
-    put_digest(&to, &op->fingerprint);
-    put_int(&to, op->canonical_version);
-    put_name(&to, NAME_KEY_SOURCE, (int)op->key_source);
-    put_name(&to, NAME_STATE, (int)op->state);
-    put_int(&to, op->completed_ms);
-    put_int(&to, dropped_ms);
-    put_text(&to, op->external_id);
+    put_text(&to, stone->operation);
+    put_text(&to, stone->tenant);
+    put_text(&to, stone->tool);
+    put_text(&to, stone->principal);
+    put_digest(&to, &stone->key_hash);
+    put_int(&to, stone->key_version);
+    put_digest(&to, &stone->fingerprint);
+    put_int(&to, stone->canonical_version);
+    put_name(&to, NAME_KEY_SOURCE, (int)stone->key_source);
+    put_name(&to, NAME_STATE, (int)stone->state);
+    put_int(&to, stone->completed_ms);
+    put_int(&to, stone->dropped_ms);
+    put_text(&to, stone->external_id);
 }
 
 void bind_token(struct store *store, sqlite3_stmt *statement, const struct token *token)

@@ -278,7 +278,7 @@ int bind_life(struct store *store, sqlite3_stmt *statement, const struct operati
 void bind_history(struct store *store, sqlite3_stmt *statement, int64_t n, int64_t sequence, const struct event *event,
                   const struct attempt *attempt);
 void bind_incident(struct store *store, sqlite3_stmt *statement, const struct incident *incident);
-void bind_tombstone(struct store *store, sqlite3_stmt *statement, const struct operation *op, int64_t dropped_ms);
+void bind_tombstone(struct store *store, sqlite3_stmt *statement, const struct tombstone *stone);
 void bind_token(struct store *store, sqlite3_stmt *statement, const struct token *token);
 void bind_text(sqlite3_stmt *statement, int column, const char *text); /* borrowed until the statement's next reset */
 

@@ -789,7 +789,8 @@ enum err_code store_expire(struct store *store, struct ledger_request *request)
     if (!insert)
         return err->code;
     store->no_tombstones = false;
-    bind_tombstone(store, insert, op, expire->now_ms);
+    struct tombstone stone = operation_tombstone(op, expire->now_ms);
+    bind_tombstone(store, insert, &stone);
     if (store_run(store, insert, err))
         return err->code;
     return delete_row(store, n, err);
