@@ -297,7 +297,8 @@ static void show_ready(struct exchange *exchange)
     const struct door_parts *parts = exchange_parts(exchange);
     struct json_out out;
     bool recovering = !engine_recovered(engine), stopping = engine_stopping(engine) || parts->stopping;
-    bool ready = !recovering && !stopping && !parts->ledger_failed;
+    const char *refusal = parts->ledger_failed ? parts->ledger_text : engine_ledger_refusal(engine);
+    bool ready = !recovering && !stopping && !refusal;
     json_out_init(&out, &exchange->answer);
     json_out_object(&out);
     json_out_member_text(&out, "status", ready ? "ready" : "not_ready");
@@ -307,8 +308,8 @@ static void show_ready(struct exchange *exchange)
         json_out_text(&out, "recovering what a former process left");
     if (stopping)
         json_out_text(&out, "stopping");
-    if (parts->ledger_failed)
-        json_out_text(&out, arena_printf(&exchange->arena, "the ledger does not work: %s", parts->ledger_text));
+    if (refusal)
+        json_out_text(&out, arena_printf(&exchange->arena, "the ledger does not work: %s", refusal));
     json_out_end_array(&out);
     json_out_end_object(&out);
     exchange->retry_after_s = ready ? 0 : 1;

@@ -4,6 +4,7 @@
 #include "base/mark.h"
 #include "base/mem.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- life ---- */
@@ -114,6 +115,16 @@ bool engine_recovered(struct engine *engine)
     return engine->recovered;
 }
 
+/* Long enough for whoever asks now and then, short enough that nobody is kept away for long from one that works again:
+ * where nothing is called nothing is written that could tell. */
+#define LEDGER_REFUSAL_MS 5000
+
+const char *engine_ledger_refusal(struct engine *engine)
+{
+    bool fresh = engine->ledger_failing_ms && engine_now(engine) - engine->ledger_refused_ms < LEDGER_REFUSAL_MS;
+    return fresh ? engine->ledger_refusal : NULL;
+}
+
 bool engine_stopping(struct engine *engine)
 {
     return engine->stopping;
@@ -167,6 +178,8 @@ void engine_ledger_fails(struct engine *engine, const struct err *err)
     log_message(engine->ledger_failing_ms ? LOG_DEBUG : LOG_ERROR, "ledger", "%s", err->text);
     if (!engine->ledger_failing_ms)
         engine->ledger_failing_ms = engine_now(engine);
+    engine->ledger_refused_ms = engine_now(engine);
+    snprintf(engine->ledger_refusal, sizeof engine->ledger_refusal, "%s", err->text);
 }
 
 void engine_ledger_works(struct engine *engine)
@@ -279,7 +292,10 @@ static void claimed(struct ledger_request *request)
         engine_ledger_fails(engine, &request->err);
         engine_plan(engine, engine_now(engine) + COMMIT_RETRY_MAX_MS);
     } else {
-        engine_ledger_works(engine);
+        /* One that found nothing due has written next to nothing: whether there is room (disk full) the results that
+         * wait for it find out. */
+        if (claim_out->count > 0 || !heap_first(&engine->stalls))
+            engine_ledger_works(engine);
         MARK_IF(claim_out->count > 0, claim_done);
         for (size_t i = 0; i < claim_out->count && !engine->stopping; i++)
             take_up(engine, claim_out->ops[i], claim_out->former_owners[i]);

@@ -51,6 +51,9 @@ struct env *engine_env(struct engine *engine);
 struct adapter *engine_adapter(struct engine *engine);
 bool engine_recovered(struct engine *engine); /* everything left by former owners has been taken over */
 bool engine_stopping(struct engine *engine);
+/* Why the ledger has refused to record something in the last seconds, and nothing of note since; NULL: it has not. It
+ * may answer reads all the while (disk full). The engine's. */
+const char *engine_ledger_refusal(struct engine *engine);
 
 /* The ledger was changed past the engine so that an operation is due at that time; 0 = none. */
 void engine_due(struct engine *engine, int64_t at_ms);

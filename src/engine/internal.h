@@ -141,8 +141,10 @@ struct engine {
     int64_t lease_ms, look_ms; /* as in the options */
     bool handed_over;          /* stopping: what was held is nobody's */
     bool sole_owner, started, recovered, stopping;
-    bool cut;                  /* stopped too late: nothing may be sent any more */
-    int64_t ledger_failing_ms; /* when the ledger began to refuse; 0 = it works */
+    bool cut;                          /* stopped too late: nothing may be sent any more */
+    int64_t ledger_failing_ms;         /* when the ledger began to refuse; 0 = it works */
+    int64_t ledger_refused_ms;         /* when it did so last … */
+    char ledger_refusal[ERR_TEXT_MAX]; /* … and why */
     int64_t stop_deadline_ms;
     void (*stopped)(void *user);
     void *stopped_user;

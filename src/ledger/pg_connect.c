@@ -33,7 +33,8 @@ static const struct meaning meanings[] = {
     {"40", PG_AGAIN, ERR_UNAVAILABLE, "other gateways were in the way", resume},
     {"55P03", PG_BUSY, ERR_UNAVAILABLE, "a lock was held too long", resume},
     {"57014", PG_BUSY, ERR_UNAVAILABLE, "a statement took too long", resume},
-    {"53100", PG_BUSY, ERR_UNAVAILABLE, "the server's disk is full", "free space and calls resume"},
+    {"53100", PG_BUSY, ERR_UNAVAILABLE, "the server's disk is full",
+     "nothing was recorded, nothing was sent; free space there and calls resume"},
     {"53300", PG_AWAY, ERR_UNAVAILABLE, "the server has no connection left", "raise its max_connections"},
     {"53", PG_BUSY, ERR_UNAVAILABLE, "the server lacks resources", resume},
     {"58", PG_BUSY, ERR_UNAVAILABLE, "the server's system reports an error", resume},
@@ -89,6 +90,13 @@ static enum err_code lost(struct pg *pg, struct err *err)
                    resume);
 }
 
+static void note_last_words(struct pg *pg, const PGresult *result, const char *words)
+{
+    const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+    if (severity && strcmp(severity, "PANIC") == 0)
+        snprintf(pg->last_words, sizeof pg->last_words, "%s", words);
+}
+
 enum err_code pg_failed(struct pg *pg, const PGresult *result, struct err *err)
 {
     if (!result)
@@ -99,6 +107,7 @@ enum err_code pg_failed(struct pg *pg, const PGresult *result, struct err *err)
     first_line(PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY), words);
     if (!state) /* libpq's own: the connection */
         return lost(pg, err);
+    note_last_words(pg, result, words);
     if (pg->fault == PG_FINE || (meaning && meaning->fault == PG_AWAY))
         pg->fault = meaning ? meaning->fault : PG_COMMAND;
     if (!meaning)
@@ -281,7 +290,7 @@ static void name_it(struct pg *pg)
 }
 
 /* The server's refusal as it came with the connection, which has no result to ask for a SQLSTATE. */
-static enum err_code refused(struct pg *pg, struct err *err)
+static enum err_code meaning_of_refusal(struct pg *pg, struct err *err)
 {
     char words[256];
     const char *all = PQerrorMessage(pg->conn);
@@ -303,8 +312,18 @@ static enum err_code refused(struct pg *pg, struct err *err)
         return err_set(err, ERR_UNAVAILABLE,
                        "%s: onced needs the primary: name all hosts in the URL, as in postgresql://host1,host2/name",
                        words);
-    return err_set(err, ERR_UNAVAILABLE, "PostgreSQL can not be reached (%s): is it running, are host and port right?",
+    return err_set(err, ERR_UNAVAILABLE,
+                   "PostgreSQL can not be reached (%s): is it running, are host and port right, has its "
+                   "disk space left?",
                    words);
+}
+
+static enum err_code refused(struct pg *pg, struct err *err)
+{
+    meaning_of_refusal(pg, err);
+    if (pg->last_words[0])
+        err_prefix(err, "the server died (%s), mend that and start it if it does not by itself; ", pg->last_words);
+    return err->code;
 }
 
 /* A commit that the server answers is on disk, and with the synchronous standby if there is one: whatever role,
@@ -519,6 +538,8 @@ enum err_code pg_connect(struct pg *pg, bool *committed, struct err *err)
     if (err->code) { /* it lets us in and does not work: next time the host behind it comes first */
         pg->first_host++;
         pg_disconnect(pg);
+    } else {
+        pg->last_words[0] = '\0';
     }
     return err->code;
 }

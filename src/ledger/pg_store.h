@@ -204,6 +204,8 @@ struct pg {
     /* Asked every PG_SLICE_MS while the server says nothing; true: give the connection up. NULL = go on. */
     bool (*waits)(void *owner, int64_t waited_ms);
     void *waits_owner;
+    /* What a server said that died (PANIC), until one works again; "" = nothing. */
+    char last_words[160];
 
     /* In which partition a tenant's rows lie, by its hash. A statement for that partition alone costs a third of one
      * for the whole table, which opens all partitions with their indexes. The server is asked in passing: until its

@@ -398,9 +398,9 @@ def wrong_database(cluster, database, what):
     if what == "url":
         return f"postgresql://onced:{SECRET}@127.0.0.1:port/{at}", 2, "expected postgresql://user@host:port/database"
     if what == "port":
-        return url(at, password=SECRET, port=1), 4, "is it running, are host and port right?"
+        return url(at, password=SECRET, port=1), 4, "is it running, are host and port right"
     if what == "host":
-        return url(at, password=SECRET).replace("127.0.0.1", "nowhere.invalid"), 4, "are host and port right?"
+        return url(at, password=SECRET).replace("127.0.0.1", "nowhere.invalid"), 4, "are host and port right"
     if what == "password":
         return url(at, password=SECRET), 6, "set user and password in the URL or a .pgpass file"
     if what == "user":

@@ -10,7 +10,6 @@ n runs from the first call of the kind to the last one that an undisturbed run m
 so many of each kind and error, else so many that the file takes less than a minute (POINTS, spread evenly)."""
 
 import os
-import pathlib
 import re
 import signal
 import struct
@@ -44,11 +43,7 @@ COLLECTIONS = {"keyed": "refunds", "lookup": "transfers", "keyless": "notes"}
 
 
 def preload():
-    build = os.environ.get("ONCED_BUILD") or pathlib.Path(binary.onced()).parents[2]
-    path = pathlib.Path(build).resolve() / "test/sweep/preload.so"
-    if not path.is_file():
-        pytest.skip(f"no {path}: build the tests (meson option tests)")
-    return path
+    return binary.built("test/sweep/preload.so")
 
 
 def tools():

@@ -272,6 +272,11 @@ bool engine_recovered(struct engine *engine)
     return engine->recovered;
 }
 
+const char *engine_ledger_refusal(struct engine *engine)
+{
+    return engine->refusal;
+}
+
 bool engine_stopping(struct engine *engine)
 {
     return engine->stopping;

@@ -22,6 +22,7 @@ struct engine {
     struct ledger ledger;
     struct registry *registry; /* borrowed */
     bool recovered, stopping;
+    const char *refusal; /* engine_ledger_refusal() */
     /* the next replies */
     struct engine_reply reply;
     bool later; /* … are given by fake_engine_reply(), not at once */

@@ -24,3 +24,12 @@ def onced():
     if not path:
         pytest.skip("no onced: build it, or name it with ONCED_BIN")
     return str(path)
+
+
+def built(name):
+    """Another file of its build folder."""
+    folder = os.environ.get("ONCED_BUILD") or pathlib.Path(onced()).parents[2]
+    path = pathlib.Path(folder).resolve() / name
+    if not path.is_file():
+        pytest.skip(f"no {path}: build the tests (meson option tests)")
+    return path

@@ -1,5 +1,6 @@
 """What befalls a PostgreSQL ledger.
 
+    FullDisk  a Cluster whose disk is full at will
     Standby   a second server that follows a Cluster by streaming replication, and can take its place
     Between   a port before a server: it can stop forwarding without closing anything, and change what the server says of itself"""
 
@@ -11,11 +12,51 @@ import socket
 import tempfile
 import threading
 
+from onced_e2e import binary
 from onced_e2e.postgres import USER, Cluster, Database, free_port
 from onced_e2e.wait import wait_until
 
 # On the primary: its commits wait for the standby of that name.
 SYNCHRONOUS = {"synchronous_standby_names": "standby", "wal_level": "replica", "max_wal_senders": "4", "hot_standby": "on"}
+
+
+class FullDisk(Cluster):
+    """Where no file system can be mounted either: the server's own writes fail with ENOSPC where they would make a file longer
+    (test/support/full_disk.c). Its log lies outside. Segments of its write-ahead log are small, so that one is soon written."""
+
+    def __init__(self, **settings):
+        self.tools = pathlib.Path(tempfile.mkdtemp(prefix="onced-full-"))
+        self.tools.chmod(0o755)
+        library = shutil.copy(binary.built("test/support/full-disk.so"), self.tools)
+        self.full = self.tools / "full"
+        super().__init__(initdb=("--wal-segsize=1",), environment={**os.environ, "LD_PRELOAD": str(library), "ONCED_FULL_DISK": str(self.full)},
+                         **{"min_wal_size": "2MB", "max_wal_size": "16MB", **settings})
+
+    def fill(self, part=""):
+        """part: "base" for the tables alone, "pg_wal" for the log alone."""
+        self.full.symlink_to((self.data / part).resolve())
+
+    def free(self):
+        self.full.unlink(missing_ok=True)
+
+    def use_up_the_log(self, rest=16384):
+        """But for so many bytes, what the disk has of it."""
+        database = Database(self, "postgres")
+        current = database.run("CHECKPOINT", "SELECT pg_walfile_name(pg_current_wal_insert_lsn())")[0][0]
+        for segment in (self.data / "pg_wal").iterdir():
+            if len(segment.name) == len(current) and segment.name > current:
+                segment.unlink()
+        database.run(f"""SELECT pg_logical_emit_message(false, 'full', repeat('x', 1000)) FROM generate_series(1,
+                         (1048576 - (pg_current_wal_insert_lsn() - '0/0')::bigint % 1048576 - {rest}) / 1100)""")
+
+    def ended(self):
+        """It has given up."""
+        return self._server("pg_ctl", "-D", self.data, "status", check=False).returncode == 3
+
+    def stop(self):
+        self.free()
+        super().stop()
+        shutil.rmtree(self.tools, ignore_errors=True)
 
 
 class Standby(Cluster):
@@ -25,6 +66,7 @@ class Standby(Cluster):
         self.port = free_port()
         self.primary = primary
         self.databases = 0
+        self.environment = None
         self.settings = {**primary.settings, "unix_socket_directories": str(self.folder), "synchronous_standby_names": "''"}
         if os.getuid() == 0:
             shutil.chown(self.folder, USER, USER)

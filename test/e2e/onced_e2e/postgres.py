@@ -37,7 +37,9 @@ def free_port():
 
 
 class Cluster:
-    def __init__(self, auth="scram-sha-256", **settings):
+    def __init__(self, auth="scram-sha-256", initdb=(), environment=None, **settings):
+        """initdb: more of its arguments. environment: of the server's processes, instead of ours."""
+        self.environment = environment
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="onced-pg-"))  # pytest's own is private, and the server is somebody else
         self.data = self.folder / "data"
         self.port = free_port()
@@ -47,7 +49,7 @@ class Cluster:
         if os.getuid() == 0:
             shutil.chown(self.folder, USER, USER)
         self._server("initdb", "-D", self.data, "-U", "onced", "-A", auth, "-E", "UTF8", "--locale=C", "--no-sync",
-                     f"--pwfile={self._password_file()}")
+                     f"--pwfile={self._password_file()}", *initdb)
         self.start()
 
     password = "correct-horse"
@@ -61,7 +63,7 @@ class Cluster:
     def _server(self, program, *argv, check=True):
         user = {"user": USER, "group": USER, "extra_groups": []} if os.getuid() == 0 else {}
         done = subprocess.run([BINARIES[-1] / program, *map(str, argv)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=self.folder,
-                              timeout=60, **user)
+                              timeout=60, env=self.environment, **user)
         assert not check or done.returncode == 0, done.stderr
         return done
 
@@ -106,13 +108,23 @@ class Database:
         return self.run(statement)[0][0]
 
 
+def _error(**fields):
+    """The protocol's ErrorResponse."""
+    text = b"".join(f"{name}{value}\0".encode() for name, value in fields.items()) + b"\0"
+    return b"E" + struct.pack("!I", 4 + len(text)) + text
+
+
+PANIC = _error(S="PANIC", V="PANIC", C="53100", M='could not write to file "pg_wal/xlogtemp.1": No space left on device')
+
+
 class Wire:
     """Forwards; with `drop` set it cuts the connection on which the server says that a COMMIT is done, and forwards nothing of it.
-    drop: "answer" (the server has committed) or "request" (COMMIT itself is swallowed)."""
+    drop: "answer" (the server has committed), "request" (COMMIT itself is swallowed), or, once, "panic" (it has committed, and says that
+    it dies of a full disk; dies: what is done then)."""
 
     def __init__(self, port):
         self.target = port
-        self.drop = None
+        self.drop = self.dies = None
         self.dropped = 0
         self.lock = threading.Lock()
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -143,6 +155,19 @@ class Wire:
                 threading.Thread(target=self._forward, args=(client, server, b"COMMIT\0", "request"), daemon=True).start()
                 threading.Thread(target=self._forward, args=(server, client, b"COMMIT\0", "answer"), daemon=True).start()
 
+    def _drops(self, side):
+        with self.lock:
+            drops = self.drop == side
+            self.dropped += drops
+        return drops
+
+    def _panics(self):
+        with self.lock:
+            panics = self.drop == "panic"
+            if panics:
+                self.drop, self.dropped = None, self.dropped + 1
+        return panics
+
     def _forward(self, source, sink, mark, side):
         """Whole messages: a type byte (but for the first ones of a client) and a length. The answer is CommandComplete "COMMIT"."""
         rest, started = b"", side == "answer"
@@ -156,9 +181,12 @@ class Wire:
                         break
                     message, rest = rest[:size], rest[size:]
                     started = True
-                    if self.drop == side and message[:1] in (b"C", b"Q") and message[5:] == mark:
-                        with self.lock:
-                            self.dropped += 1
+                    if message[:1] in (b"C", b"Q") and message[5:] == mark and self._drops(side):
+                        return
+                    if message[:1] == b"C" and message[5:] == mark and side == "answer" and self._panics():
+                        if self.dies:
+                            self.dies()
+                        sink.sendall(PANIC)
                         return
                     sink.sendall(message)
         except OSError:
