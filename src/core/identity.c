@@ -265,23 +265,19 @@ static const char *uuid_of(struct arena *arena, const struct digest *digest, con
     return out;
 }
 
+/* The digest is made only where it is asked for: by default the key is the id itself. */
 static const char *make_provider_key(struct arena *arena, const struct provider *provider, const char *id)
 {
+    size_t bytes_max = provider->key_bytes_max;
+    if (provider->key_format == KEY_FORMAT_OPERATION_ID && (bytes_max == 0 || bytes_max >= strlen(id)))
+        return id;
     struct digest digest = digest_sha256(str_of(id));
     char hex[2 * DIGEST_BYTES + 1];
     digest_hex(&digest, DIGEST_BYTES, hex);
-    const char *key = id;
-    switch (provider->key_format) {
-    case KEY_FORMAT_OPERATION_ID:
-        if (provider->key_bytes_max && provider->key_bytes_max < strlen(id))
-            key = arena_copy_text(arena, hex);
-        break;
-    case KEY_FORMAT_HEX: key = arena_copy_text(arena, hex); break;
-    case KEY_FORMAT_UUID: return uuid_of(arena, &digest, hex);
-    }
-    if (provider->key_bytes_max && strlen(key) > provider->key_bytes_max)
-        key = arena_copy_str(arena, (struct str){key, provider->key_bytes_max});
-    return key;
+    if (provider->key_format == KEY_FORMAT_UUID)
+        return uuid_of(arena, &digest, hex);
+    size_t n = bytes_max && bytes_max < strlen(hex) ? bytes_max : strlen(hex);
+    return arena_copy_str(arena, (struct str){hex, n});
 }
 
 static void fill_admission(const struct call *call, const struct tool *tool, struct operation *op,
