@@ -17,23 +17,55 @@ struct digest digest_sha256(struct str text)
     return out;
 }
 
-static void add_part(SHA256_CTX *ctx, struct str part)
+/* Parts in one piece as long as they are short: a call of SHA256_Update costs more than the copy. */
+struct gathered {
+    SHA256_CTX *ctx;
+    size_t n;
+    unsigned char bytes[256];
+};
+
+static void pass_on(struct gathered *gathered)
+{
+    SHA256_Update(gathered->ctx, gathered->bytes, gathered->n);
+    gathered->n = 0;
+}
+
+static void add_part(struct gathered *gathered, struct str part)
 {
     /* One byte of presence, eight bytes of length, then the bytes. */
-    unsigned char head[9] = {part.p ? 1 : 0};
+    enum { HEAD = 9 };
+    if (sizeof gathered->bytes - gathered->n < HEAD)
+        pass_on(gathered);
+    unsigned char *head = gathered->bytes + gathered->n;
+    head[0] = part.p ? 1 : 0;
     for (int i = 0; i < 8; i++)
         head[1 + i] = (unsigned char)((uint64_t)part.n >> (56 - 8 * i));
-    SHA256_Update(ctx, head, sizeof head);
-    if (part.n)
-        SHA256_Update(ctx, part.p, part.n);
+    gathered->n += HEAD;
+    if (part.n <= sizeof gathered->bytes - gathered->n) {
+        if (part.n)
+            memcpy(gathered->bytes + gathered->n, part.p, part.n);
+        gathered->n += part.n;
+        return;
+    }
+    pass_on(gathered);
+    SHA256_Update(gathered->ctx, part.p, part.n);
+}
+
+static void add_parts(SHA256_CTX *ctx, const struct str *parts, size_t count)
+{
+    struct gathered gathered;
+    gathered.ctx = ctx;
+    gathered.n = 0;
+    for (size_t i = 0; i < count; i++)
+        add_part(&gathered, parts[i]);
+    pass_on(&gathered);
 }
 
 struct digest digest_parts(const struct str *parts, size_t count)
 {
     SHA256_CTX ctx;
     SHA256_Init(&ctx);
-    for (size_t i = 0; i < count; i++)
-        add_part(&ctx, parts[i]);
+    add_parts(&ctx, parts, count);
     struct digest out;
     SHA256_Final(out.b, &ctx);
     return out;
@@ -56,8 +88,7 @@ struct digest digest_parts_keyed(struct str secret, const struct str *parts, siz
         pad[i] = block[i] ^ 0x36;
     SHA256_Init(&ctx);
     SHA256_Update(&ctx, pad, sizeof pad);
-    for (size_t i = 0; i < count; i++)
-        add_part(&ctx, parts[i]);
+    add_parts(&ctx, parts, count);
     SHA256_Final(inner.b, &ctx);
     for (size_t i = 0; i < sizeof pad; i++)
         pad[i] = block[i] ^ 0x5c;

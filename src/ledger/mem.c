@@ -20,7 +20,7 @@
 
 struct mem_row {
     char id[OPERATION_ID_SIZE];
-    size_t due;           /* its place in the ledger's dues */
+    size_t due;           /* its place in the ledger's due_ms and due_rows */
     struct operation *op; /* in life */
     struct arena life;    /* of op */
     struct arena spare;   /* in which the next transition makes op anew */
@@ -36,11 +36,6 @@ struct mem_row {
 struct mem_stone {
     struct tombstone tombstone;
     struct mem_stone *next_key;
-};
-
-struct mem_due {
-    int64_t wake_at_ms; /* the row's */
-    struct mem_row *row;
 };
 
 /* Rows of callers whose names fall into the same bucket, by id. */
@@ -59,8 +54,10 @@ struct mem_ledger {
     size_t moved_count, moved_room;
     struct mem_row **rows; /* by id */
     size_t row_count, row_room;
-    struct mem_due *dues; /* one for each row, in no order */
-    size_t due_room;
+    /* When each row is due, and which row that is: in no order, and apart, since most looks are at the times alone. */
+    int64_t *due_ms;
+    struct mem_row **due_rows;
+    size_t due_ms_room, due_rows_room;
     struct map by_id, stones_by_id; /* → mem_row, tombstone */
     struct mem_row *by_key[BUCKETS], *by_call[BUCKETS];
     struct mem_callers callers[CALLERS];
@@ -138,7 +135,7 @@ static void set_operation(struct mem_ledger *ledger, struct mem_row *row, const 
     row->op = operation_copy(&life, op);
     row->spare = row->life;
     row->life = life;
-    ledger->dues[row->due].wake_at_ms = op->wake_at_ms;
+    ledger->due_ms[row->due] = op->wake_at_ms;
 }
 
 static void add_event(struct mem_row *row, const struct event *event)
@@ -195,14 +192,30 @@ static void remove_from_callers(struct mem_ledger *ledger, const struct mem_row 
     memmove(&callers->rows[at], &callers->rows[at + 1], (callers->count - at) * sizeof *callers->rows);
 }
 
+static void add_due(struct mem_ledger *ledger, struct mem_row *row)
+{
+    size_t count = ledger->row_count;
+    ledger->due_ms = room_for(ledger->due_ms, count, &ledger->due_ms_room, sizeof *ledger->due_ms);
+    ledger->due_rows = room_for(ledger->due_rows, count, &ledger->due_rows_room, sizeof *ledger->due_rows);
+    ledger->due_rows[count] = row;
+    row->due = count;
+}
+
+/* The last one takes its place. */
+static void remove_due(struct mem_ledger *ledger, const struct mem_row *row)
+{
+    size_t last = ledger->row_count - 1;
+    ledger->due_ms[row->due] = ledger->due_ms[last];
+    ledger->due_rows[row->due] = ledger->due_rows[last];
+    ledger->due_rows[row->due]->due = row->due;
+}
+
 static void insert_row(struct mem_ledger *ledger, const struct ledger_admit *admit)
 {
     const struct operation *op = admit->admission.op;
     struct mem_row *row = mem_zero(sizeof *row);
     memcpy(row->id, op->id, sizeof row->id);
-    ledger->dues = room_for(ledger->dues, ledger->row_count, &ledger->due_room, sizeof *ledger->dues);
-    row->due = ledger->row_count;
-    ledger->dues[row->due].row = row;
+    add_due(ledger, row);
     set_operation(ledger, row, op);
     map_put(&ledger->by_id, row->id, row);
     add_to_callers(ledger, row);
@@ -236,11 +249,10 @@ static void remove_row(struct mem_ledger *ledger, struct mem_row *row)
     *link = row->next_call;
     remove_from_callers(ledger, row);
     map_remove(&ledger->by_id, row->id);
+    remove_due(ledger, row);
     size_t at = position(ledger, row->id);
     ledger->row_count--;
     memmove(&ledger->rows[at], &ledger->rows[at + 1], (ledger->row_count - at) * sizeof *ledger->rows);
-    ledger->dues[row->due] = ledger->dues[ledger->row_count];
-    ledger->dues[row->due].row->due = row->due;
     row_free(row);
 }
 
@@ -547,13 +559,25 @@ static int compare_due(const void *left, const void *right)
     return compare_age(a->op->id, b->op->id);
 }
 
-static bool wanted(const struct ledger_claim *claim, const struct mem_due *due)
+static bool held_by_others(const struct ledger_claim *claim, const struct operation *op)
 {
-    const struct operation *op = due->row->op;
-    if (!claim->foreign)
-        return due->wake_at_ms > 0 && due->wake_at_ms <= claim->now_ms;
     return !state_terminal(op->state) && op->owner && !text_equal(op->owner, claim->owner) &&
            !operation_executor_holds(op);
+}
+
+/* The rows that the claim is about; free() them. */
+static struct mem_row **find_due(const struct mem_ledger *ledger, const struct ledger_claim *claim, size_t *count)
+{
+    struct mem_row **due = mem_alloc((ledger->row_count + 1) * sizeof(struct mem_row *));
+    size_t n = 0;
+    for (size_t i = 0; i < ledger->row_count && claim->foreign; i++)
+        if (held_by_others(claim, ledger->due_rows[i]->op))
+            due[n++] = ledger->due_rows[i];
+    for (size_t i = 0; i < ledger->row_count && !claim->foreign; i++)
+        if (ledger->due_ms[i] > 0 && ledger->due_ms[i] <= claim->now_ms)
+            due[n++] = ledger->due_rows[i];
+    *count = n;
+    return due;
 }
 
 static bool claimable(const struct ledger_claim *claim, const struct operation *op)
@@ -569,7 +593,7 @@ static void earliest(int64_t *at, int64_t other)
 
 static void set_wake(struct mem_ledger *ledger, struct mem_row *row, int64_t at_ms)
 {
-    row->op->wake_at_ms = ledger->dues[row->due].wake_at_ms = at_ms;
+    row->op->wake_at_ms = ledger->due_ms[row->due] = at_ms;
 }
 
 static void claim_row(struct mem_ledger *ledger, struct ledger_claim *claim, struct mem_row *row, struct arena *arena)
@@ -588,10 +612,12 @@ static void claim_row(struct mem_ledger *ledger, struct ledger_claim *claim, str
 static void next_wake(const struct mem_ledger *ledger, struct ledger_claim *claim, int64_t held_until)
 {
     int64_t after = claim->count == claim->limit || claim->foreign ? 0 : claim->now_ms;
+    int64_t first = INT64_MAX;
+    for (size_t i = 0; i < ledger->row_count; i++) /* without branches: this walks all rows at each claim */
+        first = ledger->due_ms[i] > after && ledger->due_ms[i] < first ? ledger->due_ms[i] : first;
     claim->next_wake_ms = held_until;
-    for (size_t i = 0; i < ledger->row_count; i++)
-        if (ledger->dues[i].wake_at_ms > after)
-            earliest(&claim->next_wake_ms, ledger->dues[i].wake_at_ms);
+    if (first != INT64_MAX)
+        earliest(&claim->next_wake_ms, first);
 }
 
 static enum err_code claim_due(struct mem_ledger *ledger, struct ledger_request *request)
@@ -602,11 +628,8 @@ static enum err_code claim_due(struct mem_ledger *ledger, struct ledger_request 
     claim->ops = arena_alloc(request->arena, (claim->limit + 1) * sizeof *claim->ops);
     claim->former_owners = arena_alloc(request->arena, (claim->limit + 1) * sizeof *claim->former_owners);
     claim->count = 0;
-    struct mem_row **due = mem_alloc((ledger->row_count + 1) * sizeof(struct mem_row *));
-    size_t due_count = 0;
-    for (size_t i = 0; i < ledger->row_count; i++)
-        if (wanted(claim, &ledger->dues[i]))
-            due[due_count++] = ledger->dues[i].row;
+    size_t due_count;
+    struct mem_row **due = find_due(ledger, claim, &due_count);
     if (due_count > 1)
         qsort(due, due_count, sizeof(struct mem_row *), compare_due);
     int64_t held_until = 0;
@@ -1080,7 +1103,8 @@ static void mem_close(struct ledger *base)
     for (size_t i = 0; i < CALLERS; i++)
         free(ledger->callers[i].rows);
     free(ledger->rows);
-    free(ledger->dues);
+    free(ledger->due_ms);
+    free(ledger->due_rows);
     map_release(&ledger->by_id);
     map_release(&ledger->stones_by_id);
     free(ledger->incidents);
