@@ -7,6 +7,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
+enum { NOTE = 'n', VERSION = 256 };
+
+const struct cli_option decision_options[] = {
+    {NOTE, "note", "TEXT", NULL, "why; is kept with your name"},
+    {VERSION, "version", "N", NULL, "refuse when the operation has moved on since this version"},
+    {0},
+};
+
 bool decision_version(const struct cli_command *command, const char *text, int64_t *version)
 {
     char *end;
@@ -146,4 +154,24 @@ out:
     client_free(client);
     arena_release(&arena);
     return code;
+}
+
+int decision_main(int argc, char **argv, const struct cli_command *command)
+{
+    struct cli_args args;
+    struct decision decision = {.verb = command->name};
+    int option;
+    cli_args_init(&args, command, argc, argv);
+    while ((option = cli_args_next(&args)) > 0) {
+        if (option == NOTE)
+            decision.note = args.value;
+        else if (!decision_version(command, args.value, &decision.version))
+            return CLI_USAGE;
+    }
+    if (option == CLI_ARGS_HELP)
+        return CLI_OK;
+    if (option == CLI_ARGS_BAD || !cli_args_operands(&args, 1, 1))
+        return CLI_USAGE;
+    decision.operation = args.operands[0];
+    return decision_run(&args, &decision);
 }

@@ -19,6 +19,10 @@ struct decision {
 /* Reads "--version N". False when a message was printed. */
 bool decision_version(const struct cli_command *command, const char *text, int64_t *version);
 
+/* All of a command that takes nothing but an operation and these options; the verb is its name. */
+extern const struct cli_option decision_options[];
+int decision_main(int argc, char **argv, const struct cli_command *command);
+
 /* Looks, decides, prints. Returns the exit code: CLI_OK when the decision was taken. */
 int decision_run(const struct cli_args *args, const struct decision *decision);
 
