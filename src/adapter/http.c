@@ -7,10 +7,10 @@
 #include "adapter/http_parts.h"
 
 #include "base/env.h"
+#include "base/header.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
-#include <strings.h>
 
 #define KEEP_BYTES_MAX   (64 * 1024) /* buffers and arenas larger than this are given back after use */
 #define IDLE_CONNECTIONS 8           /* kept at least, whatever the providers state */
@@ -69,18 +69,11 @@ static struct exchange *exchange_of(struct curl_transfer *transfer)
 /* ---- what libcurl gives ---- */
 
 /* The value of the header if line is "name: value", in the arena. */
-static const char *header_value(struct exchange *exchange, const char *name, const char *line, size_t n)
+static const char *kept_value(struct exchange *exchange, const char *name, struct str line)
 {
-    size_t length = name ? strlen(name) : 0;
-    if (length == 0 || n <= length || line[length] != ':' || strncasecmp(line, name, length) != 0)
+    struct str value = name ? header_value(line, name) : STR_NONE;
+    if (!value.p)
         return NULL;
-    struct str value = {line + length + 1, n - length - 1};
-    while (value.n > 0 && (value.p[0] == ' ' || value.p[0] == '\t')) {
-        value.p++;
-        value.n--;
-    }
-    while (value.n > 0 && (unsigned char)value.p[value.n - 1] <= ' ')
-        value.n--;
     if (value.n > 256)
         value.n = 256;
     return memchr(value.p, 0, value.n) ? NULL : arena_copy_str(&exchange->arena, value);
@@ -99,11 +92,11 @@ static size_t on_header(char *line, size_t size, size_t count, void *user)
     }
     if (n > 5 && memcmp(line, "HTTP/", 5) == 0)
         exchange->content_type = exchange->retry_after = exchange->request_id = NULL; /* after an interim answer */
-    else if ((value = header_value(exchange, "Content-Type", line, n)))
+    else if ((value = kept_value(exchange, "Content-Type", (struct str){line, n})))
         exchange->content_type = value;
-    else if ((value = header_value(exchange, provider->retry_after_header, line, n)))
+    else if ((value = kept_value(exchange, provider->retry_after_header, (struct str){line, n})))
         exchange->retry_after = value;
-    else if ((value = header_value(exchange, provider->request_id_header, line, n)))
+    else if ((value = kept_value(exchange, provider->request_id_header, (struct str){line, n})))
         exchange->request_id = value;
     return n;
 }

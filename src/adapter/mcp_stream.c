@@ -1,5 +1,6 @@
 #include "adapter/mcp_stream.h"
 
+#include "base/header.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -30,17 +31,10 @@ static int status_of(const struct mcp_stream *stream)
 }
 
 /* The value of the header if line is "name: value", in the arena. */
-static const char *header_value(struct mcp_stream *stream, const char *name, const char *line, size_t n)
+static const char *kept_value(struct mcp_stream *stream, const char *name, struct str line)
 {
-    size_t length = strlen(name);
-    if (n <= length || line[length] != ':' || strncasecmp(line, name, length) != 0)
-        return NULL;
-    struct str value = {line + length + 1, n - length - 1};
-    while (value.n > 0 && (value.p[0] == ' ' || value.p[0] == '\t'))
-        value = (struct str){value.p + 1, value.n - 1};
-    while (value.n > 0 && (unsigned char)value.p[value.n - 1] <= ' ')
-        value.n--;
-    if (value.n > HEADER_VALUE_MAX || memchr(value.p, 0, value.n))
+    struct str value = header_value(line, name);
+    if (!value.p || value.n > HEADER_VALUE_MAX || memchr(value.p, 0, value.n))
         return NULL;
     return arena_copy_str(&stream->arena, value);
 }
@@ -57,9 +51,9 @@ static size_t on_header(char *line, size_t size, size_t count, void *user)
     }
     if (n > 5 && memcmp(line, "HTTP/", 5) == 0)
         stream->content_type = stream->session = NULL; /* after an interim answer */
-    else if ((value = header_value(stream, "Content-Type", line, n)))
+    else if ((value = kept_value(stream, "Content-Type", (struct str){line, n})))
         stream->content_type = value;
-    else if ((value = header_value(stream, "Mcp-Session-Id", line, n)))
+    else if ((value = kept_value(stream, "Mcp-Session-Id", (struct str){line, n})))
         stream->session = value;
     else if (stream->want_head && n <= 2 && status_of(stream) >= 200)
         curl_transfer_received(&stream->transfer);

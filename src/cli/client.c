@@ -1,5 +1,6 @@
 #include "cli/client.h"
 
+#include "base/header.h"
 #include "base/mem.h"
 
 #include <curl/curl.h>
@@ -138,27 +139,14 @@ static size_t take_body(char *p, size_t size, size_t n, void *user)
     return body->over ? 0 : size * n;
 }
 
-/* Value of the header when line is one of that name, else the absent string. */
-static struct str header_value(const char *line, size_t n, const char *name)
-{
-    size_t length = strlen(name);
-    if (n <= length || strncasecmp(line, name, length) != 0 || line[length] != ':')
-        return STR_NONE;
-    const char *p = line + length + 1, *end = line + n;
-    while (p < end && (*p == ' ' || *p == '\t'))
-        p++;
-    while (end > p && (end[-1] == '\r' || end[-1] == '\n' || end[-1] == ' '))
-        end--;
-    return (struct str){p, (size_t)(end - p)};
-}
-
 static size_t take_header(char *p, size_t size, size_t n, void *user)
 {
     struct client_answer *answer = user;
-    struct str value = header_value(p, size * n, "Idempotency-Replayed");
+    struct str line = {p, size * n};
+    struct str value = header_value(line, "Idempotency-Replayed");
     if (value.p)
         answer->replayed = str_is(value, "true");
-    value = header_value(p, size * n, "Location");
+    value = header_value(line, "Location");
     if (value.p)
         snprintf(answer->location, sizeof answer->location, "%.*s", STR_ARG(value));
     return size * n;

@@ -1,12 +1,12 @@
 #include "relay/gateway.h"
 
+#include "base/header.h"
 #include "base/mem.h"
 
 #include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define CONNECT_TIMEOUT_MS 5000L
 
@@ -119,31 +119,19 @@ static size_t take_body(char *p, size_t size, size_t n, void *user)
     return size * n;
 }
 
-static struct str header_value(const char *line, size_t n, const char *name)
-{
-    size_t length = strlen(name);
-    if (n <= length || strncasecmp(line, name, length) != 0 || line[length] != ':')
-        return STR_NONE;
-    const char *p = line + length + 1, *end = line + n;
-    while (p < end && (*p == ' ' || *p == '\t'))
-        p++;
-    while (end > p && (unsigned char)end[-1] <= ' ')
-        end--;
-    return (struct str){p, (size_t)(end - p)};
-}
-
 static size_t take_header(char *p, size_t size, size_t n, void *user)
 {
     struct exchange *exchange = user;
-    struct str value = header_value(p, size * n, "Onced-Operation-Id");
+    struct str line = {p, size * n};
+    struct str value = header_value(line, "Onced-Operation-Id");
     if (value.p && value.n < sizeof exchange->operation) {
         memcpy(exchange->operation, value.p, value.n);
         exchange->operation[value.n] = '\0';
     }
-    value = header_value(p, size * n, "Idempotency-Replayed");
+    value = header_value(line, "Idempotency-Replayed");
     if (value.p)
         exchange->replayed = str_is(value, "true");
-    value = header_value(p, size * n, "Retry-After");
+    value = header_value(line, "Retry-After");
     if (value.p && value.n < 8)
         exchange->retry_after_ms = 1000 * (int64_t)strtol(value.p, NULL, 10);
     return size * n;
