@@ -1,4 +1,5 @@
 /* Building, looking up, comparing. */
+#include "base/digits.h"
 #include "base/json_internal.h"
 
 #include <assert.h>
@@ -85,15 +86,8 @@ struct json json_number(struct str exact_text)
 
 struct json json_int(struct arena *arena, int64_t value)
 {
-    char digits[24];
-    size_t at = sizeof digits;
-    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    do
-        digits[--at] = (char)('0' + rest % 10);
-    while ((rest /= 10) > 0);
-    if (value < 0)
-        digits[--at] = '-';
-    return json_number(arena_str(arena, (struct str){digits + at, sizeof digits - at}));
+    char room[INT_TEXT_SIZE];
+    return json_number(arena_str(arena, int_text(value, room)));
 }
 
 static struct json *new_value(struct arena *arena, enum json_type type)

@@ -3,6 +3,7 @@
  * ask whether the text has ended. */
 #include "base/json_internal.h"
 
+#include "base/digits.h"
 #include "base/mem.h"
 
 #include <stdarg.h>
@@ -106,17 +107,6 @@ static bool is_plain(unsigned char c)
 #undef ROW
     };
     return plain[c];
-}
-
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
 }
 
 /* Four hex digits at p, or -1. Stops at the NUL behind the text. */

@@ -1,4 +1,5 @@
 /* Writer: whole values, and texts composed step by step. */
+#include "base/digits.h"
 #include "base/json_internal.h"
 
 #include <assert.h>
@@ -202,16 +203,9 @@ void json_out_str(struct json_out *out, struct str text)
 
 void json_out_int(struct json_out *out, int64_t value)
 {
-    char digits[24];
-    size_t at = sizeof digits;
-    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    do
-        digits[--at] = (char)('0' + rest % 10);
-    while ((rest /= 10) > 0);
-    if (value < 0)
-        digits[--at] = '-';
+    char room[INT_TEXT_SIZE];
     separate(out);
-    buf_add(out->buf, digits + at, sizeof digits - at);
+    buf_add_str(out->buf, int_text(value, room));
 }
 
 void json_out_bool(struct json_out *out, bool value)

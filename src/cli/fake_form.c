@@ -1,17 +1,8 @@
 #include "cli/fake_form.h"
 
-#include <stdlib.h>
+#include "base/digits.h"
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
+#include <stdlib.h>
 
 static enum err_code decode(struct arena *arena, struct str in, struct str *out, struct err *err)
 {
@@ -22,9 +13,9 @@ static enum err_code decode(struct arena *arena, struct str in, struct str *out,
         if (c == '+') {
             c = ' ';
         } else if (c == '%') {
-            if (in.n - i < 3 || hex(in.p[i + 1]) < 0 || hex(in.p[i + 2]) < 0)
+            if (in.n - i < 3 || hex_value(in.p[i + 1]) < 0 || hex_value(in.p[i + 2]) < 0)
                 return err_set(err, ERR_INVALID, "form body: bad escape at byte %zu of \"%.*s\"", i, STR_ARG(in));
-            c = (char)(hex(in.p[i + 1]) * 16 + hex(in.p[i + 2]));
+            c = (char)(hex_value(in.p[i + 1]) * 16 + hex_value(in.p[i + 2]));
             i += 2;
         }
         p[n++] = c;

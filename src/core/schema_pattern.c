@@ -3,6 +3,7 @@
 #include "core/schema_pattern.h"
 
 #include "base/buf.h"
+#include "base/digits.h"
 
 #include <ctype.h>
 #include <pcre2.h>
@@ -148,14 +149,6 @@ static enum err_code property(struct translation *t, size_t start, char letter)
     return ERR_NONE;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Exactly count hex digits at t->at; false without moving when they are not there. */
 static bool hex_number(struct translation *t, unsigned count, unsigned *out)
 {
@@ -163,7 +156,7 @@ static bool hex_number(struct translation *t, unsigned count, unsigned *out)
     if (t->text.n - t->at < count)
         return false;
     for (unsigned i = 0; i < count; i++) {
-        int digit = hex_digit(t->text.p[t->at + i]);
+        int digit = hex_value(t->text.p[t->at + i]);
         if (digit < 0)
             return false;
         value = value << 4 | (unsigned)digit;

@@ -1,6 +1,7 @@
 #include "core/schema_uri.h"
 
 #include "base/buf.h"
+#include "base/digits.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -108,21 +109,13 @@ static struct str merge(struct arena *arena, const struct parts *base, struct st
     return merged;
 }
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static struct str percent_decode(struct arena *arena, struct str s)
 {
     char *out = arena_alloc(arena, s.n + 1);
     size_t n = 0;
     for (size_t at = 0; at < s.n; at++) {
-        int high = s.p[at] == '%' && at + 2 < s.n ? hex(s.p[at + 1]) : -1;
-        int low = high >= 0 ? hex(s.p[at + 2]) : -1;
+        int high = s.p[at] == '%' && at + 2 < s.n ? hex_value(s.p[at + 1]) : -1;
+        int low = high >= 0 ? hex_value(s.p[at + 2]) : -1;
         if (low >= 0) {
             out[n++] = (char)(high << 4 | low);
             at += 2;

@@ -1,5 +1,6 @@
 #include "door/http_parts.h"
 
+#include "base/digits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "door/auth.h"
@@ -206,14 +207,6 @@ static void take_header(struct exchange *exchange, const char *name, size_t name
     }
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 bool exchange_unescape(struct arena *arena, struct str text, struct str *out)
 {
     char *p = arena_alloc(arena, text.n + 1);
@@ -221,8 +214,8 @@ bool exchange_unescape(struct arena *arena, struct str text, struct str *out)
     for (size_t i = 0; i < text.n; i++) {
         char c = text.p[i];
         if (c == '%') {
-            int high = text.n - i > 2 ? hex_digit(text.p[i + 1]) : -1;
-            int low = text.n - i > 2 ? hex_digit(text.p[i + 2]) : -1;
+            int high = text.n - i > 2 ? hex_value(text.p[i + 1]) : -1;
+            int low = text.n - i > 2 ? hex_value(text.p[i + 2]) : -1;
             if (high < 0 || low < 0 || high + low == 0)
                 return false;
             c = (char)(high << 4 | low);

@@ -6,6 +6,7 @@
 #include "adapter/webhook.h"
 #include "base/base64.h"
 #include "base/digest.h"
+#include "base/digits.h"
 #include "door/inbox_rules.h"
 
 #include <openssl/evp.h>
@@ -35,23 +36,12 @@ static struct digest sign(struct str secret, const struct str *parts, size_t cou
     return out;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 static bool from_hex(struct str text, struct digest *out)
 {
     if (text.n != 2 * DIGEST_BYTES)
         return false;
     for (size_t i = 0; i < DIGEST_BYTES; i++) {
-        int high = hex_digit(text.p[2 * i]), low = hex_digit(text.p[2 * i + 1]);
+        int high = hex_value(text.p[2 * i]), low = hex_value(text.p[2 * i + 1]);
         if (high < 0 || low < 0)
             return false;
         out->b[i] = (unsigned char)(high << 4 | low);

@@ -1,5 +1,6 @@
 #include "door/shape.h"
 
+#include "base/digits.h"
 #include "door/message.h"
 #include "door/shape_steps.h"
 
@@ -26,15 +27,8 @@ static void add_plain(struct buf *out, const char *text)
 
 static void add_int(struct buf *out, int64_t value)
 {
-    char digits[24];
-    size_t at = sizeof digits;
-    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    do
-        digits[--at] = (char)('0' + rest % 10);
-    while ((rest /= 10) > 0);
-    if (value < 0)
-        digits[--at] = '-';
-    buf_add(out, digits + at, sizeof digits - at);
+    char room[INT_TEXT_SIZE];
+    buf_add_str(out, int_text(value, room));
 }
 
 static void add_int_or_null(struct buf *out, int64_t value)
