@@ -107,14 +107,16 @@ char *arena_copy_text(struct arena *arena, const char *text)
 char *arena_printf(struct arena *arena, const char *format, ...)
 {
     va_list args, again;
+    char *start = arena->next;
     va_start(args, format);
     va_copy(again, args);
-    int n = vsnprintf(NULL, 0, format, args);
+    int n = vsnprintf(start, (size_t)(arena->end - start), format, args); /* most fit, and are made once */
     va_end(args);
     if (n < 0)
         abort();
     char *text = arena_alloc(arena, (size_t)n + 1);
-    vsnprintf(text, (size_t)n + 1, format, again);
+    if (text != start)
+        vsnprintf(text, (size_t)n + 1, format, again);
     va_end(again);
     return text;
 }

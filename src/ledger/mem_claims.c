@@ -350,7 +350,7 @@ static enum err_code slices(struct claim_store *base, const char *tenant, const 
     *out = arena_alloc(arena, (claims->slice_count + 1) * sizeof **out);
     *count = 0;
     for (size_t i = 0; i < claims->slice_count; i++)
-        if (compare_slice(&claims->slices[i], tenant, debit) == 0 && claims->slices[i].slice.until_ms > after_ms)
+        if (claims->slices[i].slice.until_ms > after_ms && compare_slice(&claims->slices[i], tenant, debit) == 0)
             (*out)[(*count)++] = claims->slices[i].slice;
     return ERR_NONE;
 }

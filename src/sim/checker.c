@@ -2,7 +2,7 @@
 
 #include "base/mem.h"
 
-#include <stdio.h>
+#include <assert.h>
 #include <stdlib.h>
 
 /* ---- the model ---- */
@@ -50,6 +50,21 @@ void check_copy(char *out, size_t size, const char *text)
     if (n)
         memcpy(out, text, n);
     out[n] = '\0';
+}
+
+size_t check_joined(char out[CHECK_KEY_SIZE], struct str a, struct str b, struct str c)
+{
+    const struct str parts[] = {a, b, c};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        assert(parts[i].n + 1 < CHECK_KEY_SIZE - n);
+        if (parts[i].n)
+            memcpy(out + n, parts[i].p, parts[i].n);
+        n += parts[i].n;
+        out[n++] = '\n';
+    }
+    out[--n] = '\0';
+    return n;
 }
 
 uint64_t check_digest(struct str text)

@@ -20,6 +20,8 @@
 #define INCARNATION_SIZE 64 /* and for "guard:…" */
 #define CALLS_MAX        64 /* per intent: numbers 1 … 63 */
 
+#define CHECK_KEY_SIZE 1024
+
 #define CHECK_VERSIONS 8 /* of one key: whose steps are told apart */
 
 struct check_claims;
@@ -140,6 +142,8 @@ bool check_proven_absent(enum state state);       /* states that say "no effect"
 bool check_excused(struct checker_model *model, const struct check_row *row);
 void check_copy(char *out, size_t size, const char *text);
 uint64_t check_digest(struct str text); /* 0 only for the absent text */
+/* The three texts, one to a line: a key of the model's maps. The length; they fit, the simulator made them. */
+size_t check_joined(char out[CHECK_KEY_SIZE], struct str a, struct str b, struct str c);
 
 /* number is the gateway's */
 void check_sending(struct sim *sim, unsigned number, const struct message *message, int64_t gateway_ms);

@@ -5,8 +5,6 @@
 
 #include "base/mem.h"
 
-#include <stdio.h>
-
 #define SLACK_MS (24LL * 3600 * 1000) /* sums whose period was over so long ago need not be kept exact */
 
 struct check_entity {
@@ -42,13 +40,12 @@ static bool counts(const struct check_row *row)
 
 static struct check_entity *entity_of(struct checker_model *model, const char *tenant, const struct json *item)
 {
-    char key[256];
-    struct str type = json_get_text(item, "type"), id = json_get_text(item, "id");
-    int n = snprintf(key, sizeof key, "%s\n%.*s\n%.*s", tenant, STR_ARG(type), STR_ARG(id));
+    char key[CHECK_KEY_SIZE];
+    size_t n = check_joined(key, str_of(tenant), json_get_text(item, "type"), json_get_text(item, "id"));
     struct check_entity *entity = map_get(&model->entities, key);
     if (!entity) {
-        entity = arena_zero(&model->arena, sizeof *entity + (size_t)n + 1);
-        memcpy(entity->key, key, (size_t)n + 1);
+        entity = arena_zero(&model->arena, sizeof *entity + n + 1);
+        memcpy(entity->key, key, n + 1);
         entity->last = -1;
         map_put(&model->entities, entity->key, entity);
     }
@@ -197,8 +194,8 @@ static const struct check_row *window_user(const struct checker_model *model, co
                                            int64_t now_ms)
 {
     for (const struct check_claims *other = model->newest_claims; other; other = other->older)
-        if (other != claims && same_window(claims, other) && counts(other->row) &&
-            other->row->created_ms + other->window_ms > now_ms)
+        if (other != claims && other->row->created_ms + other->window_ms > now_ms && counts(other->row) &&
+            same_window(claims, other))
             return other->row;
     return NULL;
 }
@@ -208,7 +205,7 @@ static int64_t used(const struct checker_model *model, const struct check_claims
 {
     int64_t sum = 0;
     for (const struct check_claims *other = model->newest_claims; other; other = other->older)
-        if (other != claims && same_budget(claims, other) && counts(other->row) && other->row->created_ms > after_ms)
+        if (other != claims && other->row->created_ms > after_ms && counts(other->row) && same_budget(claims, other))
             sum += other->debit;
     return sum;
 }

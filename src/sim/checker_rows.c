@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #define MISSING_TOOL_MS 60000 /* after which it is looked again whether a reload has brought a tool back */
@@ -515,12 +514,12 @@ static bool same_scope(const struct operation *op, const struct check_row *other
 
 static struct check_list *list_of(struct checker_model *model, const struct operation *op)
 {
-    char key[256];
-    int n = snprintf(key, sizeof key, "%s\n%s\n%s", op->tenant, op->tool, op->principal);
+    char key[CHECK_KEY_SIZE];
+    size_t n = check_joined(key, str_of(op->tenant), str_of(op->tool), str_of(op->principal));
     struct check_list *list = map_get(&model->newest_of_tool, key);
     if (!list) {
-        list = arena_zero(&model->arena, sizeof *list + (size_t)n + 1);
-        memcpy(list->key, key, (size_t)n + 1);
+        list = arena_zero(&model->arena, sizeof *list + n + 1);
+        memcpy(list->key, key, n + 1);
         map_put(&model->newest_of_tool, list->key, list);
     }
     return list;
