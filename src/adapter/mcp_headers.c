@@ -223,7 +223,7 @@ static void give_params(mcp_header_fn *header, void *user, const struct json *sc
     }
 }
 
-static const char *name_member(const char *method)
+const char *mcp_name_member(const char *method)
 {
     static const struct {
         const char *method, *member;
@@ -239,7 +239,7 @@ static const char *name_member(const char *method)
 void mcp_request_headers(const char *method, const struct json *params, const struct json *tool, mcp_header_fn *header,
                          void *user)
 {
-    const char *member = name_member(method);
+    const char *member = mcp_name_member(method);
     struct str name = member ? json_get_text(params, member) : STR_NONE;
     give(header, user, "Mcp-Method", str_of(method));
     if (name.p)

@@ -12,6 +12,9 @@ enum err_code mcp_tool_headers_check(const struct json *tool, struct err *err);
 /* One header. Texts are valid during the call. */
 typedef void mcp_header_fn(void *user, const char *name, struct str value);
 
+/* The member of a request's params that Mcp-Name repeats; NULL: the method has none. */
+const char *mcp_name_member(const char *method);
+
 /* All headers of a request with params (may be NULL). tool: as listed, NULL = not known or no tools/call. Values are
  * encoded as headers need it. */
 void mcp_request_headers(const char *method, const struct json *params, const struct json *tool, mcp_header_fn *header,

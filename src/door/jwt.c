@@ -1,5 +1,6 @@
 #include "door/jwt.h"
 
+#include "base/base64.h"
 #include "base/env.h"
 #include "door/jwt_parts.h"
 
@@ -38,45 +39,17 @@ static const char *shown(struct arena *arena, struct str text)
     return copy;
 }
 
-/* ---- base64url ---- */
-
-static int digit_of(char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '-' ? 62 : c == '_' ? 63 : -1;
-}
+/* ---- reading ---- */
 
 bool jwt_decode(struct arena *arena, struct str text, struct str *out)
 {
-    if (text.n % 4 == 1)
-        return false;
-    unsigned char *bytes = arena_alloc(arena, text.n / 4 * 3 + 3);
-    size_t n = 0;
-    unsigned held = 0, bits = 0;
-    for (size_t i = 0; i < text.n; i++) {
-        int digit = digit_of(text.p[i]);
-        if (digit < 0)
-            return false;
-        held = held << 6 | (unsigned)digit;
-        bits += 6;
-        if (bits >= 8) {
-            bits -= 8;
-            bytes[n++] = (unsigned char)(held >> bits & 0xff);
-            held &= (1u << bits) - 1;
-        }
-    }
-    if (held != 0) /* one text for one value: nothing hides in the bits that are left over */
+    unsigned char *bytes = arena_alloc(arena, BASE64_DECODED_MAX(text.n));
+    size_t n;
+    if (!base64url_decode(text, bytes, &n))
         return false;
     *out = (struct str){(const char *)bytes, n};
     return true;
 }
-
-/* ---- reading ---- */
 
 bool jwt_looks_like(struct str token)
 {

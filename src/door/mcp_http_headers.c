@@ -1,5 +1,7 @@
 /* The headers of modern requests repeat what the body says, so that proxies can route by them; here both are held
  * against each other (2026-07-28, "standard headers" and "custom headers from tool parameters"). */
+#include "adapter/mcp_headers.h"
+#include "base/base64.h"
 #include "base/mem.h"
 #include "door/mcp_http_parts.h"
 
@@ -22,41 +24,17 @@ static struct str trim(struct str value)
     return value;
 }
 
-static int base64_digit(char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
 /* With its padding, nothing between, no bits left over: every value has one spelling. */
 static bool decode_base64(struct arena *arena, struct str text, struct str *out)
 {
-    size_t padding = 0, n = 0;
-    if (text.n % 4 != 0)
+    if (text.n % 4 != 0 || (text.n > 0 && text.p[text.n - 3] == '='))
         return false;
-    while (padding < 2 && padding < text.n && text.p[text.n - 1 - padding] == '=')
-        padding++;
-    char *p = arena_alloc(arena, text.n / 4 * 3 + 1);
-    unsigned bits = 0, held = 0;
-    for (size_t i = 0; i < text.n - padding; i++) {
-        int digit = base64_digit(text.p[i]);
-        if (digit < 0)
-            return false;
-        bits = bits << 6 | (unsigned)digit;
-        held += 6;
-        if (held < 8)
-            continue;
-        held -= 8;
-        p[n++] = (char)(bits >> held & 0xff);
-        bits &= (1u << held) - 1;
-    }
-    *out = (struct str){p, n};
-    return bits == 0;
+    unsigned char *bytes = arena_alloc(arena, BASE64_DECODED_MAX(text.n));
+    size_t n;
+    if (!base64_decode(text, bytes, &n))
+        return false;
+    *out = (struct str){(const char *)bytes, n};
+    return true;
 }
 
 #define SENTINEL_START "=?base64?"
@@ -132,22 +110,9 @@ static struct str whole_header(struct exchange *exchange, enum header header)
 
 /* ---- Mcp-Name ---- */
 
-static const char *name_member(const char *method)
-{
-    static const struct {
-        const char *method, *member;
-    } named[] = {{"tools/call", "name"},  {"prompts/get", "name"},    {"resources/read", "uri"},
-                 {"tasks/get", "taskId"}, {"tasks/update", "taskId"}, {"tasks/cancel", "taskId"}};
-    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
-        if (strcmp(named[i].method, method) == 0)
-            return named[i].member;
-    }
-    return NULL;
-}
-
 static bool check_name(struct exchange *exchange, const struct rpc_message *message, struct header_fault *fault)
 {
-    const char *member = name_member(message->method);
+    const char *member = mcp_name_member(message->method);
     struct str header = whole_header(exchange, HEADER_MCP_NAME);
     const struct json *value = member && message->params ? json_get(message->params, member) : NULL;
     if (!member)

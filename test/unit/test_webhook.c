@@ -311,6 +311,19 @@ static void test_base64(void **state)
     }
 }
 
+static void test_base64url(void **state)
+{
+    static const char *const wrong[] = {"Z", "Zh", "Zm9", "__79=", "Zg==", "//79", "Zm+v"};
+    unsigned char bytes[32];
+    size_t decoded;
+    (void)state;
+    assert_true(base64url_decode(STR("__79Zg"), bytes, &decoded));
+    assert_int_equal(decoded, 4);
+    assert_memory_equal(bytes, "\xff\xfe\xfd\x66", 4);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_false(base64url_decode(str_of(wrong[i]), bytes, &decoded));
+}
+
 static void test_refusals(void **state)
 {
     struct fix *fix = *state;
@@ -430,12 +443,19 @@ static void test_urls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_what_arrives),    TEST(test_signatures),
-        TEST(test_secrets),         TEST(test_base64),
-        TEST(test_refusals),        TEST(test_redirects_are_not_followed),
-        TEST(test_a_long_answer),   TEST(test_one_request_per_post),
-        TEST(test_nobody_there),    TEST(test_what_can_not_be_sent),
-        TEST(test_at_most_so_many), TEST(test_urls),
+        TEST(test_what_arrives),
+        TEST(test_signatures),
+        TEST(test_secrets),
+        TEST(test_base64),
+        TEST(test_base64url),
+        TEST(test_refusals),
+        TEST(test_redirects_are_not_followed),
+        TEST(test_a_long_answer),
+        TEST(test_one_request_per_post),
+        TEST(test_nobody_there),
+        TEST(test_what_can_not_be_sent),
+        TEST(test_at_most_so_many),
+        TEST(test_urls),
     };
     return cmocka_run_group_tests_name("webhook", tests, NULL, NULL);
 }
