@@ -251,6 +251,8 @@ static bool connect_now(struct postgres_ledger *ledger, bool *committed, struct 
     if (pg_connect(&ledger->pg, committed, &why) == 0) {
         ledger->pause_ms = 0;
         err_clear(&ledger->away);
+        if (ledger->news)
+            pg_news_follow(ledger->news, &ledger->pg.server);
         return true;
     }
     why.code = ERR_UNAVAILABLE; /* whatever it is, it can pass */
@@ -391,8 +393,9 @@ static void postgres_listen(struct ledger *base)
 {
     struct postgres_ledger *ledger = (struct postgres_ledger *)base;
     struct pg *pg = &ledger->pg;
-    if (!ledger->news && ledger->queue.notify)
-        ledger->news = pg_news_start(pg->url, pg->env, pg->gateway, ledger->queue.notify, ledger->queue.user);
+    if (!ledger->news && ledger->queue.notify) /* nothing is under way yet on the ledger's thread */
+        ledger->news =
+            pg_news_start(pg->url, pg->env, pg->gateway, &pg->server, ledger->queue.notify, ledger->queue.user);
 }
 
 static int postgres_turn(struct ledger *base)

@@ -472,27 +472,39 @@ static enum err_code take_epoch(struct pg *pg, bool *committed, struct err *err)
     return ERR_NONE;
 }
 
-/* A promoted standby begins a new timeline. A server on an older one than was seen is a former primary that came back:
- * what it has is not the ledger any more. Engines that know no timelines are not asked again. */
-static enum err_code check_timeline(struct pg *pg, struct err *err)
+enum err_code pg_which_server(struct pg *pg, struct pg_server *server, struct err *err)
 {
-    int64_t timeline[2] = {0};
+    int64_t numbers[2] = {0};
     bool found;
     struct err own = {0};
-    if (read_number(pg, "SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint", 0, NULL,
-                    &found, timeline, &own)) {
+    if (read_number(pg,
+                    "SELECT system_identifier, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, "
+                    "8))::bit(32)::bigint FROM pg_control_system()",
+                    0, NULL, &found, numbers, &own)) {
         if (PQstatus(pg->conn) != CONNECTION_OK)
             return err_set(err, own.code, "%s", own.text);
         pg->fault = PG_FINE;
-        return ERR_NONE;
     }
-    if (timeline[0] < pg->timeline)
+    *server = (struct pg_server){numbers[0], numbers[1]};
+    return ERR_NONE;
+}
+
+/* A server on an older timeline than was seen is a former primary that came back: what it has is not the ledger any
+ * more. */
+static enum err_code check_timeline(struct pg *pg, struct err *err)
+{
+    struct pg_server server;
+    if (pg_which_server(pg, &server, err))
+        return err->code;
+    if (server.timeline == 0)
+        return ERR_NONE;
+    if (server.timeline < pg->server.timeline)
         return err_set(
             err, ERR_UNAVAILABLE,
             "%s is a former primary that came back (timeline %lld, the ledger has gone on on %lld): make it a "
             "standby, or take it out of the URL",
-            pg->name, (long long)timeline[0], (long long)pg->timeline);
-    pg->timeline = timeline[0];
+            pg->name, (long long)server.timeline, (long long)pg->server.timeline);
+    pg->server = server;
     return ERR_NONE;
 }
 

@@ -30,7 +30,9 @@ struct pg_news {
     news_id *ids;
     size_t count;
     bool missing, unblock;
-    bool stopping; /* … to here */
+    struct pg_server ledgers; /* where the ledger's own connection leads to … */
+    bool moved;               /* … which is new */
+    bool stopping;            /* … to here */
 };
 
 /* ---- what came ---- */
@@ -160,7 +162,39 @@ void pg_news_unblock(struct pg_news *news)
     ring(news);
 }
 
-/* Until the connection breaks. */
+void pg_news_follow(struct pg_news *news, const struct pg_server *server)
+{
+    pthread_mutex_lock(&news->mutex);
+    news->ledgers = *server;
+    news->moved = true;
+    pthread_mutex_unlock(&news->mutex);
+    ring(news);
+}
+
+static bool has_moved(struct pg_news *news)
+{
+    pthread_mutex_lock(&news->mutex);
+    bool moved = news->moved;
+    pthread_mutex_unlock(&news->mutex);
+    return moved;
+}
+
+/* False: the connection leads to a server where nothing happens any more, or is broken. */
+static bool is_with_the_ledger(struct pg_news *news)
+{
+    struct pg_server here;
+    struct err ignored = {0};
+    pthread_mutex_lock(&news->mutex);
+    struct pg_server there = news->ledgers;
+    news->moved = false;
+    pthread_mutex_unlock(&news->mutex);
+    if (pg_which_server(&news->pg, &here, &ignored))
+        return false;
+    bool same_system = here.system == there.system || here.system == 0 || there.system == 0;
+    return same_system && (here.timeline >= there.timeline || here.timeline == 0);
+}
+
+/* Until the connection breaks, or leads to the wrong server. */
 static void listen_on(struct pg_news *news)
 {
     PGconn *conn = news->pg.conn;
@@ -175,6 +209,8 @@ static void listen_on(struct pg_news *news)
         int64_t alive_ms = monotonic_ms() + ALIVE_MS;
         sleep_on(news, ready.fd, ALIVE_MS);
         unblock(news);
+        if (has_moved(news) && !is_with_the_ledger(news))
+            return;
         if (monotonic_ms() >= alive_ms && !is_stopping(news) && pg_exec(&news->pg, "SELECT 1", &err))
             return;
     }
@@ -187,10 +223,13 @@ static void *news_main(void *arg)
     pthread_setname_np(pthread_self(), "news");
     while (!is_stopping(news)) {
         struct err err = {0};
-        if (pg_connect_bare(&news->pg, &err) == 0 && pg_exec(&news->pg, "LISTEN " PG_NEWS_CHANNEL, &err) == 0) {
+        bool there = pg_connect_bare(&news->pg, &err) == 0;
+        if (there && is_with_the_ledger(news) && pg_exec(&news->pg, "LISTEN " PG_NEWS_CHANNEL, &err) == 0) {
             pause_ms = PAUSE_MIN_MS;
             note_missing(news); /* what was told before we listened */
             listen_on(news);
+        } else if (there) {
+            news->pg.first_host++;
         }
         pg_disconnect(&news->pg);
         sleep_on(news, -1, is_stopping(news) ? 0 : pause_ms);
@@ -218,13 +257,14 @@ static void release(struct pg_news *news)
     free(news);
 }
 
-struct pg_news *pg_news_start(const char *url, struct env *env, const char *gateway, void (*notify)(void *user),
-                              void *user)
+struct pg_news *pg_news_start(const char *url, struct env *env, const char *gateway, const struct pg_server *server,
+                              void (*notify)(void *user), void *user)
 {
     struct pg_news *news = mem_zero(sizeof *news);
     pg_init(&news->pg, url, env, true);
     news->pg.waits = ends;
     news->pg.waits_owner = news;
+    news->ledgers = *server;
     news->notify = notify;
     news->user = user;
     snprintf(news->gateway, sizeof news->gateway, "%s", gateway);

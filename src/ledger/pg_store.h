@@ -175,6 +175,12 @@ enum pg_statement {
     PG_STATEMENT_COUNT
 };
 
+/* Which server it is, as far as it can tell; 0 = not known. A promoted standby has its primary's system and begins a
+ * new timeline, with a higher number. */
+struct pg_server {
+    int64_t system, timeline;
+};
+
 /* What was sent and has not come back. */
 struct pg_sent {
     enum { SENT_PREPARE, SENT_WRITE, SENT_WRITE_ONE, SENT_ASKED, SENT_COMMIT, SENT_SYNC } kind;
@@ -197,10 +203,10 @@ struct pg {
      * connection has raised the epoch since: of a lost connection nothing can be committed later on. */
     char gateway[ULID_CHARS + 1];
     int64_t epoch, batch;
-    unsigned first_host; /* of the URL's: which of them is tried first */
-    int64_t timeline;    /* the server's, of its replication: it only grows; 0 = not known */
-    bool patient;        /* the server may be silent for as long as it likes (migrations) */
-    bool warned;         /* the server has sent a warning since this was cleared */
+    unsigned first_host;     /* of the URL's: which of them is tried first */
+    struct pg_server server; /* its timeline only grows */
+    bool patient;            /* the server may be silent for as long as it likes (migrations) */
+    bool warned;             /* the server has sent a warning since this was cleared */
     /* Asked every PG_SLICE_MS while the server says nothing; true: give the connection up. NULL = go on. */
     bool (*waits)(void *owner, int64_t waited_ms);
     void *waits_owner;
@@ -245,6 +251,9 @@ enum err_code pg_connect(struct pg *pg, bool *committed, struct err *err);
 enum err_code pg_connect_bare(struct pg *pg, struct err *err);
 void pg_disconnect(struct pg *pg);
 void pg_release(struct pg *pg);
+
+/* Outside of pipelines. An engine that knows no such things leaves zeros. */
+enum err_code pg_which_server(struct pg *pg, struct pg_server *server, struct err *err);
 
 /* The database's clock showed there_ms at some moment between before_ms and after_ms of ours. */
 void pg_compare_clocks(struct pg *pg, int64_t before_ms, int64_t after_ms, int64_t there_ms);

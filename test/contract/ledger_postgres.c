@@ -686,8 +686,9 @@ static void a_former_primary_is_refused(void **state)
     struct err err = {0};
     bool committed;
     connect_to(world, &pg);
-    assert_int_equal(pg.timeline, 1);
-    pg.timeline = 2;
+    assert_int_equal(pg.server.timeline, 1);
+    assert_int_equal(pg.server.system, stored("SELECT system_identifier FROM pg_control_system()"));
+    pg.server.timeline = 2;
     assert_int_equal(pg_connect(&pg, &committed, &err), ERR_UNAVAILABLE);
     assert_non_null(strstr(err.text, "former primary"));
     assert_null(pg.conn);

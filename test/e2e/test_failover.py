@@ -241,6 +241,49 @@ def test_standby_takes_over(world):
         primary.stop()
 
 
+def sessions(database):
+    return int(database.value("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onced'"))
+
+
+def test_news_follow_the_ledger(world):
+    """The former primary lives on, and the connections that listen there are sound. Nothing happens there any more: they go where the
+    ledger's own have gone, past the former primary, which lets them in. Who waits at one gateway is told at once of what another one did."""
+    primary = Cluster(**SYNCHRONOUS)
+    standby = None
+    try:
+        standby = Standby(primary)
+        database = primary.database()
+        providers = {"plain": registry.provider(world.provider.url, timeout="10s")}
+        gateways = [gateway(world, both(primary, standby, database), providers=providers) for _ in range(2)]
+        assert gateways[0].call("refund.create", {"payment_id": "p", "amount_cents": 1}, key="before").status == 201
+        wait_until(lambda: sessions(database) == 4, what="both connections of each")
+        standby.promote()
+        moved = Database(standby, database.name)
+        database.run("SET synchronous_commit = local", "ALTER TABLE onced.gateways RENAME TO former",  # so that it is given up at once
+                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'onced' AND query NOT LIKE 'LISTEN%'")
+        for each in gateways:  # who is asked for nothing takes its time
+            wait_until(lambda each=each: each.client.get("/v1/operations").status == 200, what="a ledger")
+        wait_until(lambda: sessions(moved) == 4 and sessions(database) == 0, what="the move of all connections")
+        world.provider.script({"fault": "slow", "ms": 2500})
+        call = ("refund.create", {"payment_id": "q", "amount_cents": 1})
+        first = Background(gateways[0].call, *call, key="k", wait_ms=8000)
+        wait_until(lambda: len(world.provider.requests()) == 2, what="the request")
+        ends = [Background(timed, each.call, *call, key="k", wait_ms=8000) for each in gateways]
+        told = [each.result() for each in ends]
+        assert first.result().status == 201 and [answer.state for answer, _ in told] == ["completed_success"] * 2
+        assert abs(told[0][1] - told[1][1]) < 0.6, told  # by looks alone the second one would be a second later
+        assert world.provider.effects() == 2 == world.provider.truth()["effects"]
+        world.stop()
+    finally:
+        if standby:
+            standby.stop()
+        primary.stop()
+
+
+def timed(function, *args, **named):
+    return function(*args, **named), time.monotonic()
+
+
 # ---- the answer to COMMIT ----
 
 
