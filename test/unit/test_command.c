@@ -1,7 +1,7 @@
 /* Commands: what of a registry file is refused, the command lines that arguments make, and what the end of a process
  * proves. Processes themselves run in test/e2e/test_commands.py and below in "a_process". */
 #include "support/command_case.h"
-#include "support/test.h"
+#include "support/sections.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -9,15 +9,6 @@
 
 #define EXITED(code)     ((code) << 8)
 #define SIGNALLED(which) (which)
-
-static struct json *parse(struct arena *arena, const char *text)
-{
-    struct json *value = NULL;
-    struct err err = {0};
-    if (json_parse(arena, str_of(text), NULL, &value, &err))
-        fail_msg("%s in %s", err.text, text);
-    return value;
-}
 
 static void begin(struct command_case *c, const char *provider, const char *tool)
 {

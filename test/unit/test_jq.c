@@ -1,20 +1,9 @@
 /* jq programs: exact numbers or none, nothing but the input within reach. */
+#include "support/sections.h"
+
 #include "adapter/jq.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
-
-static struct json *parse(struct arena *arena, const char *text)
-{
-    struct json *value = NULL;
-    struct err err = {0};
-    if (json_parse(arena, str_of(text), NULL, &value, &err) != ERR_NONE)
-        fail_msg("%s: %s", text, err.text);
-    return value;
-}
 
 /* Result as compact JSON text, or "!" + error. Heap. */
 static char *run(const char *program_text, const char *input)

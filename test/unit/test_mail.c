@@ -1,5 +1,5 @@
 /* The mail adapter without a wire: sections, messages, the dialogues of SMTP and IMAP. */
-#include "support/test.h"
+#include "support/sections.h"
 
 #include "adapter/mail_imap.h"
 #include "adapter/mail_parts.h"
@@ -23,15 +23,6 @@ struct mail_case {
     struct mail_message message;
     struct err err;
 };
-
-static struct json *parse(struct arena *arena, const char *text)
-{
-    struct json *out = NULL;
-    struct err err = {0};
-    if (json_parse(arena, str_of(text), NULL, &out, &err) != ERR_NONE)
-        fail_msg("%s: %s", text, err.text);
-    return out;
-}
 
 static void case_init(struct mail_case *c, enum tool_class class, const char *provider, const char *tool)
 {
@@ -72,24 +63,14 @@ static enum err_code build(struct mail_case *c, const char *arguments)
     return mail_message_build(&c->message, &c->arena, c->mail, &call, &c->err);
 }
 
-static void expect_in(const char *text, const char *part)
-{
-    if (!text || !strstr(text, part))
-        fail_msg("expected \"%s\" in: %s", part, text ? text : "nothing");
-}
-
 /* ---- sections ---- */
 
 static void refused(const char *provider, const char *tool, enum tool_class class, const char *pointer,
                     const char *words)
 {
     struct mail_case c;
-    const char *told = "";
     case_init(&c, class, provider, tool);
-    for (size_t i = 0; i < c.problems.count; i++)
-        told = arena_printf(&c.arena, "%s\n%s: %s", told, c.problems.items[i].pointer, c.problems.items[i].text);
-    expect_in(told, arena_printf(&c.arena, "\n%s: ", pointer));
-    expect_in(told, words);
+    expect_problem(&c.problems, pointer, words);
     case_release(&c);
 }
 

@@ -1,5 +1,5 @@
 /* The SQL adapter without a server: statements as written, sections, parameters, what errors prove. */
-#include "support/test.h"
+#include "support/sections.h"
 
 #include "adapter/sql_parts.h"
 #include "base/mem.h"
@@ -8,21 +8,6 @@
 #include <stdlib.h>
 
 #define OPERATION "op_01M8N7FXZ15E56XTVA8HVJEM36"
-
-static struct json *parse(struct arena *arena, const char *text)
-{
-    struct json *out = NULL;
-    struct err err = {0};
-    if (json_parse(arena, str_of(text), NULL, &out, &err) != ERR_NONE)
-        fail_msg("%s: %s", text, err.text);
-    return out;
-}
-
-static void expect_in(const char *text, const char *part)
-{
-    if (!text || !strstr(text, part))
-        fail_msg("expected \"%s\" in: %s", part, text ? text : "nothing");
-}
 
 /* ---- statements as written ---- */
 
@@ -138,12 +123,8 @@ static void refused(const char *provider, const char *tool, enum tool_class clas
                     const char *words)
 {
     struct sql_case c;
-    const char *told = "";
     case_init(&c, class, provider, tool);
-    for (size_t i = 0; i < c.problems.count; i++)
-        told = arena_printf(&c.arena, "%s\n%s: %s", told, c.problems.items[i].pointer, c.problems.items[i].text);
-    expect_in(told, arena_printf(&c.arena, "\n%s: ", pointer));
-    expect_in(told, words);
+    expect_problem(&c.problems, pointer, words);
     case_release(&c);
 }
 
