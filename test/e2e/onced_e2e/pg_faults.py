@@ -4,16 +4,14 @@
     Standby   a second server that follows a Cluster by streaming replication, and can take its place
     Between   a port before a server: it can stop forwarding without closing anything, and change what the server says of itself"""
 
-import contextlib
 import os
 import pathlib
 import shutil
-import socket
 import tempfile
 import threading
 
 from onced_e2e import binary
-from onced_e2e.postgres import USER, Cluster, Database, free_port
+from onced_e2e.postgres import USER, Cluster, Database, Port, free_port
 from onced_e2e.wait import wait_until
 
 # On the primary: its commits wait for the standby of that name.
@@ -82,18 +80,13 @@ class Standby(Cluster):
         self._server("pg_ctl", "-s", "-D", self.data, "-w", "-t", "30", "promote")
 
 
-class Between:
+class Between(Port):
     def __init__(self, port, change=None, at=0):
         """change: of what the server says, piece by piece. at: the port to listen on."""
-        self.target = port
         self.change = change
         self.flows = threading.Event()
         self.flows.set()
-        self.lock = threading.Lock()
-        self.open = set()
-        self.listener = socket.create_server(("127.0.0.1", at), backlog=128)
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(port, at)
 
     def hold(self):
         """As a network that drops every packet: nothing is closed, nothing comes through."""
@@ -105,47 +98,18 @@ class Between:
     def close(self):
         self.listener.close()
         self.flows.set()
-        with self.lock:
-            for each in self.open:
-                with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self.listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+        super().close()
 
     def _serve(self, client):
         self.flows.wait()
-        try:
-            server = socket.create_connection(("127.0.0.1", self.target))
-        except OSError:
-            client.close()
-            return
-        for each in (client, server):
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with self.lock:
-            self.open |= {client, server}
-        threading.Thread(target=self._forward, args=(client, server, False), daemon=True).start()
-        self._forward(server, client, True)
+        super()._serve(client)
 
-    def _forward(self, source, sink, changes):
-        try:
-            while piece := source.recv(65536):
-                if changes and self.change:
-                    piece = self.change(piece)
-                self.flows.wait()
-                sink.sendall(piece)
-        except OSError:
-            pass
-        finally:
-            for each in (source, sink):
-                with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
-                each.close()
-            with self.lock:
-                self.open -= {source, sink}
+    def _copy(self, source, sink, answers):
+        while piece := source.recv(65536):
+            if answers and self.change:
+                piece = self.change(piece)
+            self.flows.wait()
+            sink.sendall(piece)
 
 
 def older_server(piece):

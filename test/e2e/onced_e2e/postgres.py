@@ -117,19 +117,16 @@ def _error(**fields):
 PANIC = _error(S="PANIC", V="PANIC", C="53100", M='could not write to file "pg_wal/xlogtemp.1": No space left on device')
 
 
-class Wire:
-    """Forwards; with `drop` set it cuts the connection on which the server says that a COMMIT is done, and forwards nothing of it.
-    drop: "answer" (the server has committed), "request" (COMMIT itself is swallowed), or, once, "panic" (it has committed, and says that
-    it dies of a full disk; dies: what is done then)."""
+class Port:
+    """A port before a server. How what comes passes, is for those who inherit: _copy(), until one side has ended."""
 
-    def __init__(self, port):
+    def __init__(self, port, at=0):
+        """at: the port to listen on."""
         self.target = port
-        self.drop = self.dies = None
-        self.dropped = 0
         self.lock = threading.Lock()
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.port = self.listener.getsockname()[1]
         self.open = set()
+        self.listener = socket.create_server(("127.0.0.1", at), backlog=128)
+        self.port = self.listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
@@ -143,17 +140,45 @@ class Wire:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self.listener.accept()
-                try:
-                    server = socket.create_connection(("127.0.0.1", self.target))
-                except OSError:
-                    client.close()
-                    continue
-                for each in (client, server):
-                    each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                with self.lock:
-                    self.open |= {client, server}
-                threading.Thread(target=self._forward, args=(client, server, b"COMMIT\0", "request"), daemon=True).start()
-                threading.Thread(target=self._forward, args=(server, client, b"COMMIT\0", "answer"), daemon=True).start()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client):
+        try:
+            server = socket.create_connection(("127.0.0.1", self.target))
+        except OSError:
+            client.close()
+            return
+        for each in (client, server):
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self.lock:
+            self.open |= {client, server}
+        threading.Thread(target=self._forward, args=(client, server, False), daemon=True).start()
+        self._forward(server, client, True)
+
+    def _forward(self, source, sink, answers):
+        """answers: what the server says."""
+        try:
+            self._copy(source, sink, answers)
+        except OSError:
+            pass
+        finally:
+            for each in (source, sink):
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+                each.close()
+            with self.lock:
+                self.open -= {source, sink}
+
+
+class Wire(Port):
+    """Forwards; with `drop` set it cuts the connection on which the server says that a COMMIT is done, and forwards nothing of it.
+    drop: "answer" (the server has committed), "request" (COMMIT itself is swallowed), or, once, "panic" (it has committed, and says that
+    it dies of a full disk; dies: what is done then)."""
+
+    def __init__(self, port):
+        self.drop = self.dies = None
+        self.dropped = 0
+        super().__init__(port)
 
     def _drops(self, side):
         with self.lock:
@@ -168,33 +193,23 @@ class Wire:
                 self.drop, self.dropped = None, self.dropped + 1
         return panics
 
-    def _forward(self, source, sink, mark, side):
+    def _copy(self, source, sink, answers):
         """Whole messages: a type byte (but for the first ones of a client) and a length. The answer is CommandComplete "COMMIT"."""
-        rest, started = b"", side == "answer"
-        try:
-            while piece := source.recv(65536):
-                rest += piece
-                while len(rest) >= 8 or (started and len(rest) >= 5):
-                    head = 1 if started else 0
-                    size = head + struct.unpack_from("!I", rest, head)[0]
-                    if len(rest) < size:
-                        break
-                    message, rest = rest[:size], rest[size:]
-                    started = True
-                    if message[:1] in (b"C", b"Q") and message[5:] == mark and self._drops(side):
-                        return
-                    if message[:1] == b"C" and message[5:] == mark and side == "answer" and self._panics():
-                        if self.dies:
-                            self.dies()
-                        sink.sendall(PANIC)
-                        return
-                    sink.sendall(message)
-        except OSError:
-            pass
-        finally:
-            for each in (source, sink):
-                with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
-                each.close()
-            with self.lock:
-                self.open -= {source, sink}
+        rest, started, mark, side = b"", answers, b"COMMIT\0", "answer" if answers else "request"
+        while piece := source.recv(65536):
+            rest += piece
+            while len(rest) >= 8 or (started and len(rest) >= 5):
+                head = 1 if started else 0
+                size = head + struct.unpack_from("!I", rest, head)[0]
+                if len(rest) < size:
+                    break
+                message, rest = rest[:size], rest[size:]
+                started = True
+                if message[:1] in (b"C", b"Q") and message[5:] == mark and self._drops(side):
+                    return
+                if message[:1] == b"C" and message[5:] == mark and answers and self._panics():
+                    if self.dies:
+                        self.dies()
+                    sink.sendall(PANIC)
+                    return
+                sink.sendall(message)
