@@ -94,7 +94,7 @@ static void note_last_words(struct pg *pg, const PGresult *result, const char *w
 {
     const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
     if (severity && strcmp(severity, "PANIC") == 0)
-        snprintf(pg->last_words, sizeof pg->last_words, "%s", words);
+        snprintf(pg->last_words, sizeof pg->last_words, "%.*s", (int)sizeof pg->last_words - 1, words);
 }
 
 enum err_code pg_failed(struct pg *pg, const PGresult *result, struct err *err)
