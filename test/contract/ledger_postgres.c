@@ -65,6 +65,28 @@ static char *proxied_url(struct world *world, const struct proxy *proxy)
     return arena_printf(&world->arena, "postgresql://onced@/postgres?host=%s&port=5432", proxy->folder);
 }
 
+/* The world's ledger behind a proxy, while own is kept. */
+struct behind {
+    struct proxy proxy;
+    struct ledger *own;
+};
+
+static void go_behind(struct world *world, struct behind *behind)
+{
+    char folder[128];
+    socket_folder(folder);
+    proxy_start(&behind->proxy, folder);
+    behind->own = world->ledger;
+    world->ledger = open_gateway(proxied_url(world, &behind->proxy));
+}
+
+static void come_back(struct world *world, struct behind *behind)
+{
+    ledger_close(world->ledger);
+    world->ledger = behind->own;
+    proxy_stop(&behind->proxy);
+}
+
 static long stored(const char *sql)
 {
     PGconn *conn = postgres_connect();
@@ -402,24 +424,18 @@ static void a_lost_commit_is_found_out(void **state)
     struct world *world = *state;
     const char *wanted = getenv("ONCED_LOST_COMMITS");
     int count = wanted ? atoi(wanted) : 30;
-    char folder[128];
-    struct proxy proxy;
-    socket_folder(folder);
-    proxy_start(&proxy, folder);
-    struct ledger *own = world->ledger;
-    world->ledger = open_gateway(proxied_url(world, &proxy));
+    struct behind behind;
+    go_behind(world, &behind);
     for (int i = 0; i < count; i++) {
         struct operation *op = make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), 1);
-        atomic_store(&proxy.loss, losses[i % 3]);
+        atomic_store(&behind.proxy.loss, losses[i % 3]);
         assert_int_equal(admit(world, op).verdict, VERDICT_NEW);
-        assert_int_equal(atomic_load(&proxy.losses), 2 * i + 1);
-        atomic_store(&proxy.loss, losses[(i + 1) % 3]);
+        assert_int_equal(atomic_load(&behind.proxy.losses), 2 * i + 1);
+        atomic_store(&behind.proxy.loss, losses[(i + 1) % 3]);
         move(world, op, STATE_REJECTED);
-        assert_int_equal(atomic_load(&proxy.losses), 2 * i + 2);
+        assert_int_equal(atomic_load(&behind.proxy.losses), 2 * i + 2);
     }
-    ledger_close(world->ledger);
-    world->ledger = own;
-    proxy_stop(&proxy);
+    come_back(world, &behind);
     assert_int_equal(stored("SELECT count(*) FROM operations WHERE state = 'rejected' AND rev = 2"), count);
     assert_int_equal(stored("SELECT count(*) FROM history"), count);
     assert_int_equal(stored("SELECT sum(operations) FROM counters"), count);
@@ -431,22 +447,16 @@ static void a_lost_commit_is_found_out(void **state)
 static void a_connection_given_up_commits_nothing(void **state)
 {
     struct world *world = *state;
-    char folder[128];
-    struct proxy proxy;
-    socket_folder(folder);
-    proxy_start(&proxy, folder);
-    struct ledger *own = world->ledger;
+    struct behind behind;
     struct operation *op = make_operation(world, "refund", "k", 1);
     admit(world, op);
-    world->ledger = open_gateway(proxied_url(world, &proxy));
+    go_behind(world, &behind);
     mark(world, (struct ledger_mark){.operation = op->id, .orphaned = true});
-    atomic_store(&proxy.loss, PROXY_DELAYS);
+    atomic_store(&behind.proxy.loss, PROXY_DELAYS);
     mark(world, (struct ledger_mark){.operation = op->id, .delivered = true});
-    assert_int_equal(atomic_load(&proxy.losses), 1);
-    ledger_close(world->ledger);
-    world->ledger = own;
-    proxy_stop(&proxy);
-    assert_int_equal(atomic_load(&proxy.released), 1);
+    assert_int_equal(atomic_load(&behind.proxy.losses), 1);
+    come_back(world, &behind);
+    assert_int_equal(atomic_load(&behind.proxy.released), 1);
     /* Marks are the first, the lost one, and that one again. Had the old connection committed, its number would be
      * there. */
     assert_int_equal(stored("SELECT batch FROM gateways ORDER BY id DESC LIMIT 1"), 3);
@@ -456,29 +466,23 @@ static void a_connection_given_up_commits_nothing(void **state)
 static void nothing_waits_for_a_server_that_is_away(void **state)
 {
     struct world *world = *state;
-    char folder[128];
-    struct proxy proxy;
-    socket_folder(folder);
-    proxy_start(&proxy, folder);
-    struct ledger *own = world->ledger;
-    world->ledger = open_gateway(proxied_url(world, &proxy));
+    struct behind behind;
+    go_behind(world, &behind);
     admit(world, make_operation(world, "refund", "k0", 1));
-    atomic_store(&proxy.loss, PROXY_AWAY);
+    atomic_store(&behind.proxy.loss, PROXY_AWAY);
     for (int i = 1; i < 20; i++) {
         struct ledger_request *request =
             make_admit(world, make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), 1));
         assert_int_equal(call(world, request), ERR_UNAVAILABLE);
         assert_non_null(strstr(request->err.text, "PostgreSQL"));
     }
-    atomic_store(&proxy.loss, PROXY_PASSES);
+    atomic_store(&behind.proxy.loss, PROXY_PASSES);
     struct ledger_request *request = NULL;
     do { /* its next attempt is a moment away */
         request = make_admit(world, make_operation(world, "refund", "again", 1));
     } while (call(world, request) == ERR_UNAVAILABLE);
     assert_int_equal(request->code, 0);
-    ledger_close(world->ledger);
-    world->ledger = own;
-    proxy_stop(&proxy);
+    come_back(world, &behind);
     assert_int_equal(stored("SELECT count(*) FROM operations"), 2);
 }
 
