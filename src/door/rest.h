@@ -90,8 +90,11 @@ void rest_write_playbooks(struct json_out *out, const struct tool *tool);
 /* Replies of the engine to calls, waits and decisions. */
 void rest_reply(struct exchange *exchange, const struct engine_reply *reply, bool own_call);
 
-/* Whether no fact came twice in the headers; else the exchange is refused. */
-bool rest_headers_single(struct exchange *exchange);
+/* A call that begins: what its headers say, unless a fact came twice; then the exchange is refused, and false. */
+struct call_headers; /* door/call_body.h */
+bool rest_call_headers(struct exchange *exchange, struct call_headers *given);
+/* The call as it was read, to the engine; refused when the caller may not use the tool. reply gets the exchange. */
+void rest_call_begin(struct exchange *exchange, struct engine_call *call, engine_reply_fn *reply);
 
 /* rest_guard.c */
 void rest_guard_begin(struct exchange *exchange);

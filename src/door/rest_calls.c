@@ -11,7 +11,7 @@ static void called(void *user, const struct engine_reply *reply)
 }
 
 /* A fact that came twice in the headers cannot be trusted to be one. */
-bool rest_headers_single(struct exchange *exchange)
+static bool headers_single(struct exchange *exchange)
 {
     static const enum header single[] = {HEADER_IDEMPOTENCY_KEY, HEADER_RUN_ID,  HEADER_STEP_ID,
                                          HEADER_SESSION_ID,      HEADER_CALL_ID, HEADER_PREFER};
@@ -25,10 +25,10 @@ bool rest_headers_single(struct exchange *exchange)
     return true;
 }
 
-void rest_call(struct exchange *exchange)
+bool rest_call_headers(struct exchange *exchange, struct call_headers *given)
 {
     const struct str *headers = exchange->headers;
-    const struct call_headers given = {
+    *given = (struct call_headers){
         .idempotency_key = headers[HEADER_IDEMPOTENCY_KEY],
         .run_id = headers[HEADER_RUN_ID],
         .step_id = headers[HEADER_STEP_ID],
@@ -37,15 +37,11 @@ void rest_call(struct exchange *exchange)
         .traceparent = headers[HEADER_TRACEPARENT],
         .prefer = headers[HEADER_PREFER],
     };
-    struct problem_document problem;
-    struct engine_call *call = arena_alloc(&exchange->arena, sizeof *call);
-    if (!rest_headers_single(exchange))
-        return;
-    if (!call_body_read(&exchange->arena, buf_str(&exchange->body), &given, exchange_now_ms(exchange), call,
-                        &problem)) {
-        rest_problem(exchange, &problem);
-        return;
-    }
+    return headers_single(exchange);
+}
+
+void rest_call_begin(struct exchange *exchange, struct engine_call *call, engine_reply_fn *reply)
+{
     const struct tool *tool = rest_tool(exchange, call->tool);
     if (tool && !rest_may_use(exchange, tool))
         return;
@@ -53,9 +49,24 @@ void rest_call(struct exchange *exchange)
     call->call.principal = exchange->caller.principal;
     call->scope = exchange->caller.scope;
     exchange->user = (void *)(uintptr_t)call->tool;
-    struct waiter *waiter = engine_call(exchange->engine, call, called, exchange);
+    struct waiter *waiter = engine_call(exchange->engine, call, reply, exchange);
     if (waiter)
         exchange->waiter = waiter; /* else the reply has come, and the exchange may be another one's already */
+}
+
+void rest_call(struct exchange *exchange)
+{
+    struct call_headers given;
+    struct problem_document problem;
+    struct engine_call *call = arena_alloc(&exchange->arena, sizeof *call);
+    if (!rest_call_headers(exchange, &given))
+        return;
+    if (!call_body_read(&exchange->arena, buf_str(&exchange->body), &given, exchange_now_ms(exchange), call,
+                        &problem)) {
+        rest_problem(exchange, &problem);
+        return;
+    }
+    rest_call_begin(exchange, call, called);
 }
 
 /* ---- decisions ---- */

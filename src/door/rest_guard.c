@@ -99,34 +99,16 @@ static void begun(void *user, const struct engine_reply *reply)
 
 void rest_guard_begin(struct exchange *exchange)
 {
-    const struct str *headers = exchange->headers;
-    const struct call_headers given = {
-        .idempotency_key = headers[HEADER_IDEMPOTENCY_KEY],
-        .run_id = headers[HEADER_RUN_ID],
-        .step_id = headers[HEADER_STEP_ID],
-        .session_id = headers[HEADER_SESSION_ID],
-        .call_id = headers[HEADER_CALL_ID],
-        .traceparent = headers[HEADER_TRACEPARENT],
-        .prefer = headers[HEADER_PREFER],
-    };
+    struct call_headers given;
     struct problem_document problem;
     struct engine_call *call = arena_alloc(&exchange->arena, sizeof *call);
-    if (!rest_headers_single(exchange))
+    if (!rest_call_headers(exchange, &given))
         return;
     if (!guard_body_read(&exchange->arena, buf_str(&exchange->body), &given, exchange->params[0], call, &problem)) {
         rest_problem(exchange, &problem);
         return;
     }
-    const struct tool *tool = rest_tool(exchange, call->tool);
-    if (tool && !rest_may_use(exchange, tool))
-        return;
-    call->call.tenant = exchange->caller.tenant;
-    call->call.principal = exchange->caller.principal;
-    call->scope = exchange->caller.scope;
-    exchange->user = (void *)(uintptr_t)call->tool;
-    struct waiter *waiter = engine_call(exchange->engine, call, begun, exchange);
-    if (waiter)
-        exchange->waiter = waiter; /* else the reply has come, and the exchange may be another one's already */
+    rest_call_begin(exchange, call, begun);
 }
 
 /* ---- what the holder of a lease says ---- */
