@@ -9,18 +9,17 @@ import pytest
 HOLD = 'mount -t tmpfs -o size="$1" tmpfs "$2" && echo mounted && exec sleep 600'
 
 
-class SmallDisk:
-    def __init__(self, folder, size):
-        self.folder = folder / "disk"
+class Mounted:
+    """A file system at self.folder, as its holder mounts it. hold: shell words that say "mounted" and stay; $1 … are the words."""
+
+    def __init__(self, folder, what, hold, *words):
+        self.folder = folder
         self.folder.mkdir()
-        self.holder = None
-        if os.geteuid() != 0:
-            pytest.skip("needs root: a small file system has to be mounted")
-        self.holder = subprocess.Popen(["unshare", "--mount", "--propagation", "private", "sh", "-c", HOLD, "sh", size,
+        self.holder = subprocess.Popen(["unshare", "--mount", "--propagation", "private", "sh", "-c", hold, "sh", *map(str, words),
                                         str(self.folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if self.holder.stdout.readline() != "mounted\n":
             self.holder.wait(5)
-            pytest.skip("a small file system can not be mounted here: " + self.holder.stderr.read().strip())
+            pytest.skip(f"{what} can not be mounted here: " + self.holder.stderr.read().strip())
 
     @property
     def prefix(self):
@@ -31,6 +30,19 @@ class SmallDisk:
     def seen(self):
         """The same folder from outside."""
         return pathlib.Path(f"/proc/{self.holder.pid}/root{self.folder}")
+
+    def close(self):
+        self.holder.kill()
+        self.holder.wait()
+        self.holder.stdout.close()
+        self.holder.stderr.close()
+
+
+class SmallDisk(Mounted):
+    def __init__(self, folder, size):
+        if os.geteuid() != 0:
+            pytest.skip("needs root: a small file system has to be mounted")
+        super().__init__(folder / "disk", "a small file system", HOLD, size)
 
     def fill(self):
         """To the last byte."""
@@ -49,10 +61,3 @@ class SmallDisk:
         """Works while no file of it is open for writing."""
         subprocess.run([*self.prefix, "mount", "-o", "remount," + ("ro" if on else "rw"), str(self.folder)], check=True,
                        timeout=10)
-
-    def close(self):
-        if self.holder:
-            self.holder.kill()
-            self.holder.wait()
-            self.holder.stdout.close()
-            self.holder.stderr.close()

@@ -2,38 +2,24 @@
 `remount,abort` is the kernel's own way to act as if the device had failed."""
 
 import os
-import pathlib
 import shutil
 import subprocess
 
 import pytest
 
+from onced_e2e.disk import Mounted
+
 HOLD = 'mount -o loop "$1" "$2" && echo mounted && exec sleep 600'
 
 
-class Ext4Disk:
+class Ext4Disk(Mounted):
     def __init__(self, folder, size="64M"):
         if os.geteuid() != 0 or not shutil.which("mkfs.ext4"):
             pytest.skip("needs root and mkfs.ext4: a file system has to be mounted")
         self.image = folder / "ext4.img"
-        self.folder = folder / "ext4"
-        self.folder.mkdir()
         subprocess.run(["truncate", "-s", size, self.image], check=True)
         subprocess.run(["mkfs.ext4", "-q", "-F", self.image], check=True)
-        self.holder = subprocess.Popen(["unshare", "--mount", "--propagation", "private", "sh", "-c", HOLD, "sh",
-                                        str(self.image), str(self.folder)],
-                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        if self.holder.stdout.readline() != "mounted\n":
-            self.holder.wait(5)
-            pytest.skip("a loop file system can not be mounted here: " + self.holder.stderr.read().strip())
-
-    @property
-    def prefix(self):
-        return ("nsenter", "--mount", "--root", "--target", str(self.holder.pid), "--")
-
-    @property
-    def seen(self):
-        return pathlib.Path(f"/proc/{self.holder.pid}/root{self.folder}")
+        super().__init__(folder / "ext4", "a loop file system", HOLD, self.image)
 
     def run(self, *command, check=True):
         return subprocess.run([*self.prefix, *map(str, command)], check=check, timeout=20, capture_output=True)
@@ -53,7 +39,4 @@ class Ext4Disk:
 
     def close(self):
         self.run("umount", "-l", self.folder, check=False)
-        self.holder.kill()
-        self.holder.wait()
-        self.holder.stdout.close()
-        self.holder.stderr.close()
+        super().close()
