@@ -245,6 +245,14 @@ def sessions(database):
     return int(database.value("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onced'"))
 
 
+def is_given_up(database):
+    """By the ledger's connections, at once: a table is missing. Those that listen stay. What waits there for its standby's word holds
+    locks."""
+    database.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'onced' AND query NOT LIKE 'LISTEN%'",
+                 "SET synchronous_commit = local", "SET lock_timeout = 200", "ALTER TABLE onced.gateways RENAME TO former", check=False)
+    return database.value("SELECT to_regclass('onced.former') IS NOT NULL") == "t"
+
+
 def test_news_follow_the_ledger(world):
     """The former primary lives on, and the connections that listen there are sound. Nothing happens there any more: they go where the
     ledger's own have gone, past the former primary, which lets them in. Who waits at one gateway is told at once of what another one did."""
@@ -259,8 +267,7 @@ def test_news_follow_the_ledger(world):
         wait_until(lambda: sessions(database) == 4, what="both connections of each")
         standby.promote()
         moved = Database(standby, database.name)
-        database.run("SET synchronous_commit = local", "ALTER TABLE onced.gateways RENAME TO former",  # so that it is given up at once
-                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'onced' AND query NOT LIKE 'LISTEN%'")
+        wait_until(lambda: is_given_up(database), what="the former primary's end")
         for each in gateways:  # who is asked for nothing takes its time
             wait_until(lambda each=each: each.client.get("/v1/operations").status == 200, what="a ledger")
         wait_until(lambda: sessions(moved) == 4 and sessions(database) == 0, what="the move of all connections")
