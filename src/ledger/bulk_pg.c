@@ -13,9 +13,15 @@
 #define OID_INT8  20
 #define OID_TEXT  25
 
+/* Statements of find() that are prepared: one for each way in which rows are looked up. Further ones are planned at
+ * each use, which takes the server ten times as long as the look-up itself: a table may have many partitions. */
+#define FINDS_MAX 32
+
 struct pg_bulk {
     struct bulk base;
     struct pg pg;
+    char *finds[FINDS_MAX]; /* their texts; named by their place */
+    int find_count;
 };
 
 static struct pg *of(struct bulk *bulk)
@@ -102,6 +108,18 @@ static void put(struct parameters *to, const struct cell *cell)
     to->lengths[i] = 8;
 }
 
+/* Takes the result. */
+static enum err_code judge(struct pg *pg, PGresult *result, ExecStatusType expected, PGresult **out, struct err *err)
+{
+    if (PQresultStatus(result) == expected) {
+        *out = result;
+        return ERR_NONE;
+    }
+    pg_failed(pg, PQstatus(pg->conn) == CONNECTION_OK ? result : NULL, err);
+    PQclear(result);
+    return err->code;
+}
+
 static enum err_code run(struct pg *pg, const char *sql, const struct parameters *parameters, PGresult **out,
                          struct err *err)
 {
@@ -109,13 +127,30 @@ static enum err_code run(struct pg *pg, const char *sql, const struct parameters
     const struct parameters *with = parameters ? parameters : &none;
     PGresult *result =
         PQexecParams(pg->conn, sql, with->count, with->types, with->values, with->lengths, with->formats, 1);
-    if (PQresultStatus(result) == PGRES_TUPLES_OK) {
-        *out = result;
-        return ERR_NONE;
+    return judge(pg, result, PGRES_TUPLES_OK, out, err);
+}
+
+/* The same with a statement that is kept. */
+static enum err_code run_kept(struct pg_bulk *bulk, const char *sql, const struct parameters *with, PGresult **out,
+                              struct err *err)
+{
+    struct pg *pg = &bulk->pg;
+    PGresult *prepared = NULL;
+    char name[16];
+    int at = 0;
+    while (at < bulk->find_count && strcmp(bulk->finds[at], sql) != 0)
+        at++;
+    if (at == FINDS_MAX)
+        return run(pg, sql, with, out, err);
+    snprintf(name, sizeof name, "find%d", at);
+    if (at == bulk->find_count) {
+        if (judge(pg, PQprepare(pg->conn, name, sql, with->count, with->types), PGRES_COMMAND_OK, &prepared, err))
+            return err->code;
+        PQclear(prepared);
+        bulk->finds[bulk->find_count++] = mem_copy_text(sql);
     }
-    pg_failed(pg, PQstatus(pg->conn) == CONNECTION_OK ? result : NULL, err);
-    PQclear(result);
-    return err->code;
+    PGresult *result = PQexecPrepared(pg->conn, name, with->count, with->values, with->lengths, with->formats, 1);
+    return judge(pg, result, PGRES_TUPLES_OK, out, err);
 }
 
 static struct cell take(const PGresult *result, int row, int column, struct arena *arena)
@@ -196,7 +231,7 @@ static enum err_code find(struct bulk *bulk, const struct table *table, const ch
         put(&parameters, &values[i]);
     }
     buf_printf(&sql, " LIMIT %zu", limit);
-    if (run(of(bulk), sql.p, &parameters, &result, err) == 0)
+    if (run_kept((struct pg_bulk *)bulk, sql.p, &parameters, &result, err) == 0)
         take_rows(bulk, table, result, arena, rows, count);
     PQclear(result);
     buf_release(&sql);
@@ -406,7 +441,10 @@ static enum err_code commit(struct bulk *bulk, struct err *err)
 
 static void close_bulk(struct bulk *bulk)
 {
-    pg_release(of(bulk));
+    struct pg_bulk *own = (struct pg_bulk *)bulk;
+    pg_release(&own->pg);
+    while (own->find_count > 0)
+        free(own->finds[--own->find_count]);
     free(bulk->tables);
     free(bulk);
 }
