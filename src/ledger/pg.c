@@ -17,7 +17,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define WAVE_MAX 128
+#define WAVE_MAX   128
+#define WAVE_SET   512 /* a power of two, larger than WAVE_MAX */
+#define WAVE_BYTES (8 << 20)
 /* How often a batch is run anew because other gateways were in the way. */
 #define AGAIN_MAX 5
 /* Pauses between attempts to connect; they double. */
@@ -113,25 +115,48 @@ static bool meets_one(const struct ledger_request *first, const struct ledger_re
     return false;
 }
 
-/* How many commands from first on go ahead together; 0: the first one can not. */
+/* Whether an operation of this id is in the set, where it is from now on. Two that share a hash are taken as one. */
+static bool seen_before(uint64_t set[WAVE_SET], const char *id)
+{
+    uint64_t hash = text_hash(TEXT_HASH_START, id) | 1;
+    size_t i = hash >> 32 & (WAVE_SET - 1);
+    for (; set[i] && set[i] != hash; i = (i + 1) & (WAVE_SET - 1)) {
+    }
+    bool seen = set[i] == hash;
+    set[i] = hash;
+    return seen;
+}
+
+/* How many commands from first on go ahead together; 0: the first one can not. Rows that change go together, whatever
+ * their order, hence each only once; and together they are not too large for one message. */
 static size_t wave_size(const struct ledger_request *first, size_t count)
 {
-    size_t size = 0;
-    for (; size < count && size < WAVE_MAX && pg_goes_ahead(first); first = first->next)
+    uint64_t changed[WAVE_SET] = {0};
+    size_t size = 0, bytes = 0;
+    for (; size < count && size < WAVE_MAX && pg_goes_ahead(first); first = first->next) {
+        const char *id = pg_ahead_changes(first);
+        bytes += pg_ahead_bytes(first);
+        if ((id && seen_before(changed, id)) || (bytes > WAVE_BYTES && size > 0))
+            break;
         size++;
+    }
     return size;
 }
 
-/* An admission that could meet one before it asks only at its turn. */
+/* An admission that could meet one before it asks only at its turn. Moves and marks go first: an admission sees those
+ * that were queued before it. */
 static enum pg_fault ask_ahead(struct postgres_ledger *ledger, struct ledger_request *first, size_t size,
                                struct err *err)
 {
     struct ledger_request *request = first;
+    pg_groups_clear(&ledger->pg);
     for (size_t i = 0; i < size; i++, request = request->next) {
         ledger->ahead[i].asked = false;
-        if (!meets_one(first, request) && pg_ahead(&ledger->pg, request, &ledger->ahead[i], err))
-            return ledger->pg.fault;
+        if (!meets_one(first, request))
+            pg_ahead(&ledger->pg, request, &ledger->ahead[i]);
     }
+    if (pg_groups_send(&ledger->pg, err))
+        return ledger->pg.fault;
     request = first;
     for (size_t i = 0; i < size; i++, request = request->next)
         if (ledger->ahead[i].asked && pg_ahead_again(&ledger->pg, request, &ledger->ahead[i], err))

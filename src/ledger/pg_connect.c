@@ -215,6 +215,7 @@ void pg_release(struct pg *pg)
     free(pg->sent);
     free(pg->news);
     free(pg->answers);
+    pg_groups_release(pg);
     free(pg->url);
     arena_release(&pg->scratch);
     *pg = (struct pg){0};
@@ -359,7 +360,9 @@ static enum err_code settle_session(struct pg *pg, struct err *err)
         {"lock_timeout", lock, false},
         {"idle_in_transaction_session_timeout", idle, false},
         {"plan_cache_mode", "force_generic_plan", false}, /* planning anew costs more than all statements do … */
-        {"enable_seqscan", "off", false},                 /* … which all walk an index, also while tables are small */
+        {"enable_seqscan", "off", false},  /* … which all walk an index, also while tables are small … */
+        {"enable_hashjoin", "off", false}, /* … once for each row of a group */
+        {"enable_mergejoin", "off", false},
         {"jit", "off", false},
         {"client_min_messages", "warning", false},
     };
@@ -544,8 +547,8 @@ enum err_code pg_connect(struct pg *pg, bool *committed, struct err *err)
     if (pg_connect_bare(pg, err))
         return err->code;
     if (pg_check_version(pg, err) == 0 && pg_share(pg, err) == 0 && check_timeline(pg, err) == 0 &&
-        take_epoch(pg, committed, err) == 0 && compare_clocks(pg, err) == 0 && learn_news(pg, err) == 0 &&
-        (PQsetnonblocking(pg->conn, 1) != 0 || !PQenterPipelineMode(pg->conn)))
+        pg_groups_learn(pg, err) == 0 && take_epoch(pg, committed, err) == 0 && compare_clocks(pg, err) == 0 &&
+        learn_news(pg, err) == 0 && (PQsetnonblocking(pg->conn, 1) != 0 || !PQenterPipelineMode(pg->conn)))
         pg_failed(pg, NULL, err);
     if (err->code) { /* it lets us in and does not work: next time the host behind it comes first */
         pg->first_host++;

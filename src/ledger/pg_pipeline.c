@@ -21,6 +21,8 @@
 #define OID_BYTEA 17
 #define OID_INT8  20
 #define OID_TEXT  25
+/* As the statement says. */
+#define OID_INFERRED 0
 
 /* ---- parameters ---- */
 
@@ -85,6 +87,16 @@ void pg_put_int(struct pg_query *query, int64_t value)
     put(query, OID_INT8, (const char *)bytes, 8, 1);
 }
 
+void pg_put_no_int(struct pg_query *query)
+{
+    put(query, OID_INT8, NULL, 0, 1);
+}
+
+void pg_put_rows(struct pg_query *query, struct str array)
+{
+    put(query, OID_INFERRED, array.p, array.n, 1);
+}
+
 void pg_put_moment(struct pg_query *query, int64_t ms)
 {
     pg_put_int(query, ms > 0 ? ms + query->pg->offset_ms : ms);
@@ -140,7 +152,7 @@ static void note_sent(struct pg *pg, struct pg_sent sent)
     pg->unflushed = true;
 }
 
-static int new_ticket(struct pg *pg)
+int pg_ticket(struct pg *pg)
 {
     if (pg->ticket_count == pg->ticket_room) {
         pg->ticket_room = pg->ticket_room ? 2 * pg->ticket_room : 64;
@@ -207,7 +219,8 @@ enum err_code pg_write_one(struct pg_query *query, struct err *err)
 
 enum err_code pg_ask(struct pg_query *query, struct err *err)
 {
-    query->ticket = new_ticket(query->pg);
+    if (query->ticket < 0)
+        query->ticket = pg_ticket(query->pg);
     return send_query(query, (struct pg_sent){.kind = SENT_ASKED, .ticket = query->ticket}, err);
 }
 

@@ -187,16 +187,13 @@ void pg_put_record(struct pg_query *query, enum pg_record which, const void *rec
 
 void pg_put_nothing(struct pg_query *query, enum pg_record which)
 {
-    static const char *const no_text = NULL;
-    static const int64_t zero = 0;
     for (size_t i = 0; i < pg_columns[which].count; i++) {
-        struct column column = pg_columns[which].list[i];
-        bool number = column.kind == COLUMN_INT64 || column.kind == COLUMN_INT;
+        enum column_kind kind = pg_columns[which].list[i].kind;
         /* The type of a parameter is that of all its values. */
-        if (number)
-            pg_put_int(query, zero), query->values[query->count - 1] = NULL;
+        if (kind == COLUMN_INT64 || kind == COLUMN_INT)
+            pg_put_no_int(query);
         else
-            pg_put_text(query, no_text);
+            pg_put_text(query, NULL);
     }
 }
 

@@ -7,9 +7,12 @@
 static const char version_1[] =
 #include "schema_pg_v1.h"
     ;
+static const char version_2[] =
+#include "schema_pg_v2.h"
+    ;
 
 /* Step i brings the tables from version i to i + 1. */
-static const char *const steps[PG_SCHEMA_VERSION] = {version_1};
+static const char *const steps[PG_SCHEMA_VERSION] = {version_1, version_2};
 
 /* Whoever migrates holds it; the number is only ours. */
 #define MIGRATION_LOCK "7957134081023301"

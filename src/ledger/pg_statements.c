@@ -1,8 +1,9 @@
 /* The texts of all statements. {…} stands for lists of columns (pg_rows.c), so that a new column is one line there:
  *
- *   {head}, {row}   of an operation, without and with its payload      {columns X}   of a record
+ *   {head}, {row}   of an operation, without and with its payload      {columns X P} of a record, with prefix P
  *   {define X}      the same with types, for tables                    {values X}    parameters for them
- *   {life}          what a transition sets, with parameters            {partitions X} tables by the tenant's hash */
+ *   {typed X P}     the same for the types of rows of parameters       {partitions X} tables by the tenant's hash
+ *   {life P}        what a transition sets, from columns with prefix P; {typed life}: their types */
 #include "ledger/pg_store.h"
 
 #include "base/buf.h"
@@ -43,15 +44,6 @@
 #define INBOX_LIST_END(which) "SELECT id FROM inbox WHERE id < $1 AND " which " ORDER BY id DESC OFFSET $2 - 1 LIMIT 2"
 #define ENTITY                "holder, held_ms, rev, attributes, override"
 #define NAMED                 "SELECT id, tenant, tool, provider_key FROM operations WHERE "
-
-#define INSERT_NEW                                                                                                     \
-    "INSERT INTO operations (open, repeat_hash, admitted_state, admitted_reason, first_attempt, {columns operation}) " \
-    "SELECT $1, $2, $3, $4, $5, {values operation} WHERE NOT EXISTS (SELECT FROM operations WHERE tenant = $6 AND "    \
-    "key_hash = $7) AND NOT EXISTS (SELECT FROM tombstones WHERE tenant = $6 AND key_hash = $7)"
-#define INSERT_ALONE                                                                                                   \
-    " AND ($8 = 0 OR NOT EXISTS (SELECT FROM operations WHERE tenant = $6 AND repeat_hash = $2)) "                     \
-    "AND ($9 = 0 OR NOT EXISTS (SELECT FROM operations WHERE tenant = $6 AND tool = $10 AND principal = $11 "          \
-    "AND " IN_DOUBT "))"
 
 struct text {
     int fixed; /* parameters that it names itself */
@@ -118,26 +110,37 @@ static const struct text texts[PG_STATEMENT_COUNT] = {
     [PG_INSERT_OPERATION] = {5, "INSERT INTO operations (open, repeat_hash, admitted_state, admitted_reason, "
                                 "first_attempt, {columns operation}) VALUES ($1, $2, $3, $4, $5, {values operation}) "
                                 "ON CONFLICT (tenant, key_hash, key_version) DO NOTHING"},
-    /* An admission that decides on the assumption that nothing is known; this makes sure of it, or inserts nothing. */
-    [PG_INSERT_NEW] = {7, INSERT_NEW " ON CONFLICT (tenant, key_hash, key_version) DO NOTHING"},
-    /* The same where neither a repetition nor a doubt may be known. */
-    [PG_INSERT_NEW_ALONE] = {11, INSERT_NEW INSERT_ALONE " ON CONFLICT (tenant, key_hash, key_version) DO NOTHING"},
-    [PG_MOVE] = {5, "UPDATE operations SET {life} WHERE tenant = $1 AND id = $2 AND rev = $3 "
-                    "AND ($4::text IS NULL OR owner = $4) AND ($5 = 0 OR owner IS NULL) RETURNING watched::bigint"},
-    [PG_MOVE_NOTED] = {6, "WITH moved AS (UPDATE operations SET {life} WHERE tenant = $1 AND id = $2 AND rev = $3 "
-                          "AND ($4::text IS NULL OR owner = $4) AND ($5 = 0 OR owner IS NULL) RETURNING watched) "
-                          "INSERT INTO history (tenant, operation, sequence, {columns event}, {columns attempt}) "
-                          "SELECT $1, $2, $6, {values event}, {values attempt} FROM moved "
-                          "RETURNING (SELECT watched::bigint FROM moved)"},
+    /* Admissions that decide on the assumption that nothing is known; this makes sure of it, or inserts nothing. The
+     * subqueries are of a form that is never made a join or a table of all rows. */
+    [PG_ADMIT] = {1,
+                  "INSERT INTO operations (open, repeat_hash, admitted_state, admitted_reason, first_attempt, "
+                  "{columns operation}) SELECT n.open, n.repeat_hash, n.admitted_state, n.admitted_reason, "
+                  "n.first_attempt, {columns operation n.} FROM unnest($1::admission_row[]) AS n "
+                  "WHERE (SELECT 1 FROM operations WHERE tenant = n.tenant AND key_hash = n.key_hash LIMIT 1) IS NULL "
+                  "AND (SELECT 1 FROM tombstones WHERE tenant = n.tenant AND key_hash = n.key_hash LIMIT 1) IS NULL "
+                  "AND (n.unless_repeated = 0 OR (SELECT 1 FROM operations WHERE tenant = n.tenant "
+                  "AND repeat_hash = n.repeat_hash LIMIT 1) IS NULL) "
+                  "AND (n.unless_in_doubt = 0 OR (SELECT 1 FROM operations WHERE tenant = n.tenant "
+                  "AND tool = n.tool AND principal = n.principal AND " IN_DOUBT " LIMIT 1) IS NULL) "
+                  "ON CONFLICT (tenant, key_hash, key_version) DO NOTHING RETURNING id"},
+    [PG_MOVE] = {1, "WITH moved AS (UPDATE operations AS o SET {life n.} FROM unnest($1::move_row[]) AS n "
+                    "WHERE o.tenant = n.tenant AND o.id = n.id AND o.rev = n.rev - 1 "
+                    "AND (n.fence IS NULL OR o.owner = n.fence) AND (n.unheld = 0 OR o.owner IS NULL) "
+                    "RETURNING o.watched, n.tenant, n.id, n.sequence, {columns event n.e_}, {columns attempt n.a_}), "
+                    "noted AS (INSERT INTO history (tenant, operation, sequence, {columns event}, {columns attempt}) "
+                    "SELECT tenant, id, sequence, {columns event e_}, {columns attempt a_} FROM moved "
+                    "WHERE sequence IS NOT NULL) SELECT id, watched::bigint FROM moved"},
+    [PG_MARK] = {1,
+                 "UPDATE operations AS o SET delivered = greatest(o.delivered, n.delivered), "
+                 "orphaned = CASE WHEN n.not_orphaned = 1 THEN 0 ELSE greatest(o.orphaned, n.orphaned) END "
+                 "FROM unnest($1::mark_row[]) AS n WHERE o.id = n.id AND (o.delivered < n.delivered OR o.orphaned <> "
+                 "CASE WHEN n.not_orphaned = 1 THEN 0 ELSE greatest(o.orphaned, n.orphaned) END)"},
     [PG_CLAIM] = {5, "UPDATE operations SET owner = $3, lease_until_ms = $4, wake_at_ms = $5 "
                      "WHERE tenant = $1 AND id = $2"},
     [PG_RELEASE] = {2, "UPDATE operations SET owner = NULL, lease_until_ms = 0, wake_at_ms = $2 WHERE open = 1 "
                        "AND owner = $1 AND state <> 'dispatched'"},
     [PG_WATCH] = {2, "UPDATE operations SET watched = 1 WHERE tenant = $1 AND id = $2 AND watched = 0"},
     [PG_NOTIFY] = {1, "SELECT pg_notify('" PG_NEWS_CHANNEL "', $1)"},
-    [PG_MARK] = {4, "UPDATE operations SET delivered = greatest(delivered, $2), orphaned = CASE WHEN $4 = 1 THEN 0 "
-                    "ELSE greatest(orphaned, $3) END WHERE id = $1 AND (delivered < $2 OR orphaned <> "
-                    "CASE WHEN $4 = 1 THEN 0 ELSE greatest(orphaned, $3) END)"},
     [PG_DELETE_HISTORY] = {2, "DELETE FROM history WHERE tenant = $1 AND operation = $2"},
     [PG_DELETE_OPERATION] = {2, "DELETE FROM operations WHERE tenant = $1 AND id = $2"},
 
@@ -276,13 +279,14 @@ static void comma(struct expansion *to, const char **separator)
     *separator = ", ";
 }
 
-static void add_names(struct expansion *to, const struct columns *columns, int without)
+static void add_names(struct expansion *to, const struct columns *columns, int without, struct str prefix)
 {
     const char *separator = "";
     for (size_t i = 0; i < columns->count; i++) {
         if (columns->list[i].flags & without)
             continue;
         comma(to, &separator);
+        buf_add_str(&to->out, prefix);
         buf_add_text(&to->out, columns->list[i].name);
     }
 }
@@ -325,15 +329,37 @@ static void add_definitions(struct expansion *to, const struct columns *columns)
     }
 }
 
+/* As parameters come: numbers are all of one type. */
+static const char *parameter_type_of(enum column_kind kind)
+{
+    bool number = kind == COLUMN_INT || kind == COLUMN_BOOL;
+    return number ? type_of(COLUMN_INT64) : type_of(kind);
+}
+
+static void add_types(struct expansion *to, const struct columns *columns, int with, struct str prefix)
+{
+    const char *separator = "";
+    for (size_t i = 0; i < columns->count; i++) {
+        const struct column *column = &columns->list[i];
+        if (with && !(column->flags & with))
+            continue;
+        comma(to, &separator);
+        buf_printf(&to->out, "%.*s%s %s", (int)prefix.n, prefix.p, column->name, parameter_type_of(column->kind));
+    }
+}
+
 /* What has ended is no longer orphaned; else a transition leaves that alone. */
-static void add_life(struct expansion *to)
+static void add_life(struct expansion *to, struct str prefix)
 {
     const struct columns *columns = &pg_columns[RECORD_OPERATION];
-    int open = to->next++;
-    buf_printf(&to->out, "open = $%d, orphaned = CASE WHEN $%d = 1 THEN orphaned ELSE 0 END", open, open);
-    for (size_t i = 0; i < columns->count; i++)
+    int n = (int)prefix.n;
+    buf_printf(&to->out, "open = %.*sopen, orphaned = CASE WHEN %.*sopen = 1 THEN orphaned ELSE 0 END", n, prefix.p, n,
+               prefix.p);
+    for (size_t i = 0; i < columns->count; i++) {
+        const char *name = columns->list[i].name;
         if (columns->list[i].flags & COLUMN_LIFE)
-            buf_printf(&to->out, ", %s = $%d", columns->list[i].name, to->next++);
+            buf_printf(&to->out, ", %s = %.*s%s", name, n, prefix.p, name);
+    }
 }
 
 static void add_partitions(struct expansion *to, struct str table)
@@ -345,27 +371,42 @@ static void add_partitions(struct expansion *to, struct str table)
                    (int)table.n, table.p, i, (int)table.n, table.p, PG_PARTITIONS, i);
 }
 
-static void expand(struct expansion *to, struct str word)
+/* Takes the first word off. */
+static struct str next_word(struct str *rest)
 {
-    const char *space = memchr(word.p, ' ', word.n);
-    struct str verb = {word.p, space ? (size_t)(space - word.p) : word.n};
-    struct str what = space ? (struct str){space + 1, word.n - verb.n - 1} : STR_NONE;
-    if (str_is(verb, "head"))
-        add_names(to, &pg_columns[RECORD_OPERATION], COLUMN_PAYLOAD);
-    else if (str_is(verb, "row"))
-        add_names(to, &pg_columns[RECORD_OPERATION], 0);
-    else if (str_is(verb, "life"))
-        add_life(to);
-    else if (str_is(verb, "columns"))
-        add_names(to, record_named(what), 0);
-    else if (str_is(verb, "values"))
-        add_values(to, record_named(what));
-    else if (str_is(verb, "define"))
-        add_definitions(to, record_named(what));
-    else if (str_is(verb, "partitions"))
-        add_partitions(to, what);
-    else
-        assert(!"a list of columns");
+    const char *space = rest->n ? memchr(rest->p, ' ', rest->n) : NULL;
+    struct str word = {rest->p, space ? (size_t)(space - rest->p) : rest->n};
+    *rest = space ? (struct str){space + 1, rest->n - word.n - 1} : STR_NONE;
+    return word;
+}
+
+static void expand(struct expansion *to, struct str rest)
+{
+    const struct columns *operation = &pg_columns[RECORD_OPERATION];
+    struct str verb = next_word(&rest);
+    if (str_is(verb, "head")) {
+        add_names(to, operation, COLUMN_PAYLOAD, STR_NONE);
+    } else if (str_is(verb, "row")) {
+        add_names(to, operation, 0, STR_NONE);
+    } else if (str_is(verb, "life")) {
+        add_life(to, rest);
+    } else {
+        struct str what = next_word(&rest);
+        if (str_is(verb, "columns"))
+            add_names(to, record_named(what), 0, rest);
+        else if (str_is(verb, "values"))
+            add_values(to, record_named(what));
+        else if (str_is(verb, "define"))
+            add_definitions(to, record_named(what));
+        else if (str_is(verb, "typed") && str_is(what, "life"))
+            buf_add_text(&to->out, "open bigint, "), add_types(to, operation, COLUMN_LIFE, rest);
+        else if (str_is(verb, "typed"))
+            add_types(to, record_named(what), 0, rest);
+        else if (str_is(verb, "partitions"))
+            add_partitions(to, what);
+        else
+            assert(!"a list of columns");
+    }
 }
 
 char *pg_expand(const char *sql, int fixed)

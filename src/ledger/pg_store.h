@@ -10,9 +10,11 @@
 
 #include "ledger/rows.h"
 
+#include "base/buf.h"
+
 #include <libpq-fe.h>
 
-#define PG_SCHEMA_VERSION 1
+#define PG_SCHEMA_VERSION 2
 #define PG_SCHEMA         "onced" /* PostgreSQL schema that holds the tables unless the URL sets a search_path */
 #define PG_PARTITIONS     8       /* of operations and history, by hash of the tenant */
 #define PG_PARAMS_MAX     112
@@ -92,15 +94,13 @@ enum pg_statement {
     PG_LIST_END_APPROVAL_UP,
     /* operations, writing */
     PG_INSERT_OPERATION,
-    PG_INSERT_NEW,
-    PG_INSERT_NEW_ALONE,
+    PG_ADMIT, /* these three: many rows (pg_groups.c) */
     PG_MOVE,
-    PG_MOVE_NOTED,
+    PG_MARK,
     PG_CLAIM,
     PG_RELEASE,
     PG_WATCH,
     PG_NOTIFY,
-    PG_MARK,
     PG_DELETE_HISTORY,
     PG_DELETE_OPERATION,
     /* the rest */
@@ -189,6 +189,15 @@ struct pg_sent {
     int ticket;    /* ASKED */
 };
 
+/* What goes to the server in one statement for many rows; sent in this order. */
+enum pg_group_kind { PG_GROUP_MOVES, PG_GROUP_MARKS, PG_GROUP_ADMISSIONS };
+#define PG_GROUPS 3
+struct pg_group {
+    struct buf rows;
+    int count;  /* not sent yet */
+    int ticket; /* theirs */
+};
+
 struct pg {
     PGconn *conn; /* NULL: away */
     char *url;
@@ -230,6 +239,8 @@ struct pg {
     bool unflushed;     /* the server holds results back until it is asked for them */
     PGresult **answers; /* by ticket; NULL: not there yet */
     int ticket_count, ticket_room;
+    Oid row_types[PG_GROUPS];
+    struct pg_group groups[PG_GROUPS][PG_PARTITIONS + 1]; /* the last one: of tenants whose place is not known */
 
     struct arena scratch; /* emptied after each command */
     enum pg_fault fault;  /* of the command or transaction at hand */
@@ -324,11 +335,14 @@ void pg_put_bytes(struct pg_query *query, struct str bytes);
 void pg_put_int(struct pg_query *query, int64_t value);
 void pg_put_digest(struct pg_query *query, const struct digest *digest); /* NULL puts NULL */
 void pg_put_moment(struct pg_query *query, int64_t ms);                  /* of ours, 0 = none, as the database's */
+void pg_put_no_int(struct pg_query *query);                              /* NULL */
+void pg_put_rows(struct pg_query *query, struct str array);              /* pg_groups.c */
 
 /* Sends; failures show later. one: exactly one row must be written, else PG_AGAIN. */
 enum err_code pg_write(struct pg_query *query, struct err *err);
 enum err_code pg_write_one(struct pg_query *query, struct err *err);
 enum err_code pg_ask(struct pg_query *query, struct err *err);
+int pg_ticket(struct pg *pg); /* one for what is asked later: query->ticket */
 /* The answer to what was asked, the store's until the transaction ends. */
 enum err_code pg_answer(struct pg *pg, int ticket, const PGresult **out, struct err *err);
 /* Both. */
@@ -411,19 +425,40 @@ enum err_code pg_take_operation(struct pg *pg, const PGresult *result, int row, 
 enum err_code pg_take_tombstone(struct pg *pg, const PGresult *result, struct arena *arena, struct tombstone **out,
                                 struct err *err);
 
+/* ---- many rows in one statement (pg_groups.c) ---- */
+
+/* The group of a tenant's rows. *row is begun: the caller puts the type's columns, then adds it. */
+struct pg_group *pg_group_of(struct pg *pg, enum pg_group_kind kind, const char *tenant, struct pg_query *row);
+int pg_group_add(struct pg_group *group, const struct pg_query *row); /* its place in the group */
+/* The answer's ticket is that of the group since its first row. */
+enum err_code pg_group_send(struct pg *pg, enum pg_group_kind kind, int partition, struct err *err);
+/* What the statement of this ticket has returned for the row of this place and id, from its second column on; *found:
+ * it was written. */
+enum err_code pg_group_row(struct pg *pg, int ticket, int at, const char *id, struct pg_row *row, bool *found,
+                           struct err *err);
+void pg_groups_clear(struct pg *pg);
+enum err_code pg_groups_send(struct pg *pg, struct err *err); /* all that have rows */
+void pg_groups_release(struct pg *pg);
+/* What the server calls the types of the rows; once per connection. */
+enum err_code pg_groups_learn(struct pg *pg, struct err *err);
+
 /* ---- commands ---- */
 
 /* What a command has asked for ahead of its turn, with the others of its wave. */
 struct pg_ahead {
     bool asked;
     int by_key, stone, repeats, doubts; /* tickets, -1 = not asked */
-    int inserted;                       /* of an admission that found nothing, if so */
-    int written;                        /* of a transition or mark */
+    int rows, at;                       /* it is a row of the group with this ticket, in this place */
+    bool inserted;                      /* of an admission that found nothing, if so */
 };
-/* Whether the command can ask ahead: then it does, and the commands behind it may do so before its turn comes. */
+/* Whether the command can ask ahead: then it does, and the commands behind it may do so before its turn comes. What it
+ * writes becomes a row of a group. */
 bool pg_goes_ahead(const struct ledger_request *request);
-enum err_code pg_ahead(struct pg *pg, struct ledger_request *request, struct pg_ahead *ahead, struct err *err);
-/* When all of the wave have asked: those that have to ask more do, again all before any waits. */
+void pg_ahead(struct pg *pg, struct ledger_request *request, struct pg_ahead *ahead);
+/* Of what goes ahead: the operation whose row it changes, or NULL; and about how many bytes it sends. */
+const char *pg_ahead_changes(const struct ledger_request *request);
+size_t pg_ahead_bytes(const struct ledger_request *request);
+/* When the groups of the wave were sent: those that have to ask more do, again all before any waits. */
 enum err_code pg_ahead_again(struct pg *pg, struct ledger_request *request, struct pg_ahead *ahead, struct err *err);
 /* Whether the second, an admission, could meet what the first, another one, inserts. */
 bool pg_admissions_meet(const struct ledger_request *first, const struct ledger_request *second);

@@ -228,7 +228,7 @@ static enum err_code find_named(struct pg *pg, const struct admission *admission
 }
 
 static const struct pg_ahead nothing_asked = {
-    .asked = true, .by_key = -1, .stone = -1, .repeats = -1, .doubts = -1, .inserted = -1, .written = -1};
+    .asked = true, .by_key = -1, .stone = -1, .repeats = -1, .doubts = -1, .rows = -1};
 
 static enum err_code ask_facts(struct pg *pg, const struct admission *admission, struct pg_ahead *ahead,
                                struct err *err)
@@ -306,27 +306,18 @@ static enum err_code insert_beginning(struct pg *pg, const struct ledger_admit *
                                    : insert_history(pg, op, 0, plain.event ? NULL : &admit->event, attempt, err);
 }
 
-/* For an admission that is new if nothing is known: inserts the operation, if so. */
-static enum err_code ask_insert(struct pg *pg, const struct ledger_admit *admit, int *ticket, struct err *err)
+/* For an admission that is new if nothing is known: the operation is inserted, if so. */
+static void add_admission(struct pg *pg, const struct ledger_admit *admit, struct pg_ahead *ahead)
 {
     const struct admission *admission = &admit->admission;
-    const struct operation *op = admission->op;
-    bool repeats = admission_wants_repeats(admission), doubts = admission->hold_in_doubt;
-    struct pg_query query;
-    pg_query_in(&query, pg, repeats || doubts ? PG_INSERT_NEW_ALONE : PG_INSERT_NEW, op->tenant);
-    put_beginning(&query, admit);
-    pg_put_text(&query, op->tenant);
-    pg_put_digest(&query, &op->key_hash);
-    if (repeats || doubts) {
-        pg_put_int(&query, repeats);
-        pg_put_int(&query, doubts);
-        pg_put_text(&query, op->tool);
-        pg_put_text(&query, op->principal);
-    }
-    pg_put_record(&query, RECORD_OPERATION, op);
-    if (pg_ask(&query, err) == 0)
-        *ticket = query.ticket;
-    return err->code;
+    struct pg_query row;
+    struct pg_group *group = pg_group_of(pg, PG_GROUP_ADMISSIONS, admission->op->tenant, &row);
+    put_beginning(&row, admit);
+    pg_put_int(&row, admission_wants_repeats(admission));
+    pg_put_int(&row, admission->hold_in_doubt);
+    pg_put_record(&row, RECORD_OPERATION, admission->op);
+    ahead->at = pg_group_add(group, &row);
+    ahead->rows = group->ticket;
 }
 
 static enum err_code insert_operation(struct pg *pg, const struct ledger_admit *admit, struct err *err)
@@ -364,8 +355,8 @@ static enum err_code insert_as_decided(struct pg *pg, const struct ledger_admit 
     return insert_operation(pg, &waiting, err);
 }
 
-static enum err_code write_change(struct pg *pg, struct ledger_transition *change, int ticket, enum state *from,
-                                  struct err *err);
+static enum err_code write_change(struct pg *pg, struct ledger_transition *change, const struct pg_ahead *ahead,
+                                  enum state *from, struct err *err);
 
 static enum err_code read_state(struct pg *pg, const char *id, bool *found, enum state *out, struct err *err)
 {
@@ -400,11 +391,11 @@ static enum err_code move_others(struct pg *pg, struct ledger_admit *admit, stru
 {
     enum state from;
     if (compensation_check(admit, err) || ask_parent(pg, admit, err) ||
-        (admit->undoes && write_change(pg, admit->undoes, -1, &from, err)))
+        (admit->undoes && write_change(pg, admit->undoes, NULL, &from, err)))
         return err->code;
     if (!admit->parent)
         return ERR_NONE;
-    enum err_code code = write_change(pg, admit->parent, -1, &from, err);
+    enum err_code code = write_change(pg, admit->parent, NULL, &from, err);
     return admit->undoes ? whole_or_nothing(pg, code) : code;
 }
 
@@ -426,7 +417,7 @@ enum err_code pg_admit(struct pg *pg, struct ledger_request *request, const stru
     struct err *err = &request->err;
     struct pg_ahead own;
     admit->result = (struct admission_result){0};
-    if (ahead && ahead->inserted >= 0) { /* nothing was known, and it is there */
+    if (ahead && ahead->inserted) { /* nothing was known, and it is there */
         admit->result.verdict = VERDICT_NEW;
         return insert_beginning(pg, admit, err);
     }
@@ -466,25 +457,25 @@ static const struct event *event_of_line(const struct ledger_transition *change,
 }
 
 /* The row and the first line of history in one statement: compare-and-set by its WHERE. */
-static enum err_code ask_move(struct pg *pg, const struct ledger_transition *change, int *ticket, struct err *err)
+static int add_move(struct pg *pg, const struct ledger_transition *change, struct pg_ahead *ahead)
 {
     const struct operation *op = change->op;
     bool noted = change->event_count > 0 || change->attempt_count > 0;
-    struct pg_query query;
-    pg_query_in(&query, pg, noted ? PG_MOVE_NOTED : PG_MOVE, op->tenant);
-    pg_put_text(&query, op->tenant);
-    pg_put_text(&query, op->id);
-    pg_put_int(&query, op->rev - 1);
-    pg_put_text(&query, change->fence);
-    pg_put_int(&query, change->unheld && !change->fence);
+    struct pg_query row;
+    struct pg_group *group = pg_group_of(pg, PG_GROUP_MOVES, op->tenant, &row);
+    pg_put_text(&row, op->tenant);
+    pg_put_text(&row, op->id);
+    pg_put_text(&row, change->fence);
+    pg_put_int(&row, change->unheld && !change->fence);
     if (noted)
-        pg_put_int(&query, op->rev * LEDGER_CHANGE_EVENTS_MAX);
-    pg_put_life(&query, op);
-    if (noted)
-        put_line(&query, event_of_line(change, 0), attempt_of_line(change, 0));
-    if (pg_ask(&query, err) == 0)
-        *ticket = query.ticket;
-    return err->code;
+        pg_put_int(&row, op->rev * LEDGER_CHANGE_EVENTS_MAX);
+    else
+        pg_put_no_int(&row);
+    pg_put_life(&row, op);
+    put_line(&row, event_of_line(change, 0), attempt_of_line(change, 0));
+    ahead->at = pg_group_add(group, &row);
+    ahead->rows = group->ticket;
+    return row.partition;
 }
 
 /* The row as it is, locked. *from and what check needs. */
@@ -546,29 +537,31 @@ static void note_news(struct pg *pg, const char *id)
     memcpy(pg->news[pg->news_count++], id, OPERATION_ID_SIZE);
 }
 
-/* One operation's row, history, incidents and claims. ticket: of a move that was asked for ahead, -1 = none. The events
+/* One operation's row, history, incidents and claims. ahead: of a move that was sent with others, or NULL. The events
  * tell the former state; without any it is read first. */
-static enum err_code write_change(struct pg *pg, struct ledger_transition *change, int ticket, enum state *from,
-                                  struct err *err)
+static enum err_code write_change(struct pg *pg, struct ledger_transition *change, const struct pg_ahead *ahead,
+                                  enum state *from, struct err *err)
 {
-    const PGresult *result;
     const struct operation *op = change->op;
+    struct pg_ahead own = nothing_asked;
+    struct pg_row row;
+    bool moved;
     *from = change->event_count > 0 ? change->events[0].from : op->state;
     if (change->seen && pg_claim_unchanged(pg, change, err))
         return err->code;
-    if (ticket < 0) {
+    if (!ahead) {
+        ahead = &own;
         if (change->event_count == 0 && read_life(pg, change, from, err))
             return err->code;
-        if (ask_move(pg, change, &ticket, err))
+        if (pg_group_send(pg, PG_GROUP_MOVES, add_move(pg, change, &own), err))
             return err->code;
     }
-    if (pg_answer(pg, ticket, &result, err))
+    if (pg_group_row(pg, ahead->rows, ahead->at, op->id, &row, &moved, err))
         return err->code;
-    if (pg_written(result) != 1)
+    if (!moved)
         return explain(pg, change, err);
     pg->moved[*from]--;
     pg->moved[op->state]++;
-    struct pg_row row = pg_row(pg, result, 0, &pg->scratch);
     if (pg_take_int(&row))
         note_news(pg, op->id);
     if (write_rest(pg, change, err))
@@ -587,7 +580,7 @@ static enum err_code tell_parent(struct pg *pg, struct ledger_request *request, 
     if (pg_operation(pg, step->tenant, step->parent, &pg->scratch, &parent, err) || !parent ||
         !parent_told(change, step, parent, &pg->scratch, &settlement))
         return err->code;
-    if (write_change(pg, &settlement.change, -1, &from, err))
+    if (write_change(pg, &settlement.change, NULL, &from, err))
         return err->code;
     settlement_wakes(&settlement, change);
     change->parent = settlement_tell(&settlement, request->arena);
@@ -605,7 +598,7 @@ static enum err_code settle(struct pg *pg, struct ledger_request *request)
     if (pg_operation(pg, change->op->tenant, change->op->compensates, &pg->scratch, &original, err) || !original ||
         !compensation_settles(change, original, &pg->scratch, &settlement))
         return err->code;
-    if (write_change(pg, &settlement.change, -1, &from, err))
+    if (write_change(pg, &settlement.change, NULL, &from, err))
         return err->code;
     settlement_wakes(&settlement, change);
     change->undone = settlement_tell(&settlement, request->arena);
@@ -620,7 +613,7 @@ enum err_code pg_transition(struct pg *pg, struct ledger_request *request, const
     enum state from;
     if (change->inbound && pg_inbound_waits(pg, change->inbound, &source, err))
         return err->code;
-    if (write_change(pg, change, ahead ? ahead->written : -1, &from, err))
+    if (write_change(pg, change, ahead, &from, err))
         return err->code;
     if (playbook_settles(from, change->op) && whole_or_nothing(pg, settle(pg, request)))
         return err->code;
@@ -770,20 +763,21 @@ enum err_code pg_release_claims(struct pg *pg, struct ledger_request *request)
 
 /* ---- marks, expiry ---- */
 
-static enum err_code ask_mark(struct pg *pg, const struct ledger_mark *mark, struct err *err)
+static int add_mark(struct pg *pg, const struct ledger_mark *mark)
 {
-    struct pg_query query;
-    pg_query_in(&query, pg, PG_MARK, mark->tenant);
-    pg_put_text(&query, mark->operation);
-    pg_put_int(&query, mark->delivered);
-    pg_put_int(&query, mark->orphaned);
-    pg_put_int(&query, mark->not_orphaned);
-    return pg_write(&query, err);
+    struct pg_query row;
+    struct pg_group *group = pg_group_of(pg, PG_GROUP_MARKS, mark->tenant, &row);
+    pg_put_text(&row, mark->operation);
+    pg_put_int(&row, mark->delivered);
+    pg_put_int(&row, mark->orphaned);
+    pg_put_int(&row, mark->not_orphaned);
+    pg_group_add(group, &row);
+    return row.partition;
 }
 
 enum err_code pg_mark(struct pg *pg, struct ledger_request *request, const struct pg_ahead *ahead)
 {
-    return ahead ? ERR_NONE : ask_mark(pg, &request->mark, &request->err);
+    return ahead ? ERR_NONE : pg_group_send(pg, PG_GROUP_MARKS, add_mark(pg, &request->mark), &request->err);
 }
 
 enum err_code pg_expire(struct pg *pg, struct ledger_request *request)
@@ -906,26 +900,43 @@ static bool new_if_unknown(struct ledger_admit *admit)
            admission_decide(&admit->admission, &nothing, op->created_ms).verdict == VERDICT_NEW;
 }
 
-enum err_code pg_ahead(struct pg *pg, struct ledger_request *request, struct pg_ahead *ahead, struct err *err)
+const char *pg_ahead_changes(const struct ledger_request *request)
 {
-    *ahead = nothing_asked;
     if (request->command == LEDGER_ADMIT)
-        return new_if_unknown(&request->admit) ? ask_insert(pg, &request->admit, &ahead->inserted, err)
-                                               : ask_facts(pg, &request->admit.admission, ahead, err);
-    if (request->command == LEDGER_TRANSITION)
-        return ask_move(pg, &request->transition, &ahead->written, err);
-    return ask_mark(pg, &request->mark, err);
+        return NULL;
+    return request->command == LEDGER_MARK ? request->mark.operation : request->transition.op->id;
 }
 
-/* Something was known: what. */
+size_t pg_ahead_bytes(const struct ledger_request *request)
+{
+    if (request->command == LEDGER_MARK)
+        return 0;
+    const struct operation *op =
+        request->command == LEDGER_ADMIT ? request->admit.admission.op : request->transition.op;
+    return op->arguments.n + op->result.n + op->error.n;
+}
+
+void pg_ahead(struct pg *pg, struct ledger_request *request, struct pg_ahead *ahead)
+{
+    *ahead = nothing_asked;
+    if (request->command == LEDGER_MARK)
+        add_mark(pg, &request->mark);
+    else if (request->command == LEDGER_TRANSITION)
+        add_move(pg, &request->transition, ahead);
+    else if (new_if_unknown(&request->admit))
+        add_admission(pg, &request->admit, ahead);
+}
+
+/* Of admissions that are not new for certain: what is known. */
 enum err_code pg_ahead_again(struct pg *pg, struct ledger_request *request, struct pg_ahead *ahead, struct err *err)
 {
-    const PGresult *result;
-    if (ahead->inserted < 0)
+    struct pg_row row;
+    if (request->command != LEDGER_ADMIT)
         return ERR_NONE;
-    if (pg_answer(pg, ahead->inserted, &result, err))
+    const struct admission *admission = &request->admit.admission;
+    if (ahead->rows >= 0 && pg_group_row(pg, ahead->rows, ahead->at, admission->op->id, &row, &ahead->inserted, err))
         return err->code;
-    return pg_written(result) == 1 ? ERR_NONE : ask_facts(pg, &request->admit.admission, ahead, err);
+    return ahead->inserted ? ERR_NONE : ask_facts(pg, admission, ahead, err);
 }
 
 bool pg_admissions_meet(const struct ledger_request *first, const struct ledger_request *second)

@@ -846,6 +846,56 @@ static void requests_end_in_their_order(void **state)
     }
 }
 
+static struct ledger_request *make_move_of_copy(struct world *world, struct operation **op, enum state to)
+{
+    struct operation *moved = arena_alloc(&world->arena, sizeof *moved);
+    *moved = **op;
+    *op = moved;
+    return make_transition(world, moved, to);
+}
+
+/* Whatever of a batch is written together, each command finds what those before it have done. */
+static void commands_of_a_batch_follow_one_another(void **state)
+{
+    enum { ROUNDS = 40, EACH = 5 };
+    struct world *world = *state;
+    struct order order = {0};
+    struct ledger_request *requests[ROUNDS][EACH];
+    struct operation *ops[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        struct ledger_request *first = make_repeat(world, "mail", i, NULL);
+        assert_int_equal(verdict_of(world, first), VERDICT_NEW);
+        ops[i] = first->admit.admission.op;
+        move(world, ops[i], STATE_DISPATCHED);
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        struct ledger_request *mark = make_request(world, LEDGER_MARK);
+        mark->mark = (struct ledger_mark){.operation = ops[i]->id, .tenant = ops[i]->tenant, .delivered = true};
+        struct ledger_request *all[EACH] = {make_move_of_copy(world, &ops[i], STATE_UNKNOWN_OUTCOME),
+                                            make_move_of_copy(world, &ops[i], STATE_COMPLETED_SUCCESS), mark};
+        world->now_ms += 5000; /* outside the window: the mark decides */
+        all[3] = make_repeat(world, "mail", i, NULL);
+        all[4] = make_repeat(world, "mail", i, NULL);
+        for (int j = 0; j < EACH; j++) {
+            requests[i][j] = numbered(world, all[j], &order, i * EACH + j);
+            ledger_submit(world->ledger, requests[i][j]);
+        }
+    }
+    finish(world, &order, ROUNDS * EACH);
+    assert_false(order.wrong);
+    for (int i = 0; i < ROUNDS; i++) {
+        for (int j = 0; j < EACH; j++)
+            assert_int_equal(requests[i][j]->code, 0);
+        assert_int_equal(requests[i][3]->admit.result.verdict, VERDICT_NEW);
+        assert_int_equal(requests[i][4]->admit.result.verdict, VERDICT_JOIN);
+        assert_string_equal(requests[i][4]->admit.result.existing->id, requests[i][3]->admit.admission.op->id);
+        ops[i]->delivered = true;
+        assert_same_operation(get(world, ops[i]->id), ops[i]);
+        for (int j = 0; j < EACH; j++)
+            arena_release(requests[i][j]->arena);
+    }
+}
+
 /* One command that breaks our contract (an id twice) fails alone. */
 static void only_the_guilty_fails(void **state)
 {
@@ -944,6 +994,7 @@ static const struct CMUnitTest decisions[] = {
     CONTRACT_TEST(a_version_that_landed_late_answers_for_its_key),
     CONTRACT_TEST(a_dropped_failure_opens_the_next_version),
     CONTRACT_TEST(requests_end_in_their_order),
+    CONTRACT_TEST(commands_of_a_batch_follow_one_another),
     CONTRACT_TEST(only_the_guilty_fails),
 };
 #define DECISION_COUNT (sizeof decisions / sizeof *decisions)
