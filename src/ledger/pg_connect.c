@@ -190,6 +190,7 @@ void pg_init(struct pg *pg, const char *url, struct env *env, bool own_clock)
     struct ulid_source ids;
     ulid_source_init(&ids, env);
     ulid_next(&ids, pg->gateway);
+    memcpy(pg->sender, pg->gateway, sizeof pg->sender);
     arena_init(&pg->scratch);
     pg_statements_make(pg->texts);
 }

@@ -474,7 +474,7 @@ static enum err_code write_news(struct pg *pg, struct err *err)
         struct buf text;
         struct pg_query query;
         buf_init(&text, 0);
-        buf_add_text(&text, pg->gateway);
+        buf_add_text(&text, pg->sender);
         for (; done < pg->news_count && text.n + OPERATION_ID_SIZE < PG_NEWS_BYTES_MAX; done++)
             buf_printf(&text, " %s", pg->news[done]);
         pg_query(&query, pg, PG_NOTIFY);

@@ -45,6 +45,7 @@
 enum pg_fault {
     PG_FINE,
     PG_COMMAND, /* this command only: run the others of the batch without it */
+    PG_LATER,   /* beside another batch of this gateway: run it again after that one */
     PG_AGAIN,   /* another gateway was in the way (deadlock, key inserted meanwhile): run it again */
     PG_BUSY,    /* the server is there and can not write now (disk full, lock or statement time-out) */
     PG_AWAY,    /* the connection is lost or leads to a server that takes no writes; nothing was committed */
@@ -211,6 +212,8 @@ struct pg {
     /* This process in the table gateways: every writing transaction sets its batch there and fails when another
      * connection has raised the epoch since: of a lost connection nothing can be committed later on. */
     char gateway[ULID_CHARS + 1];
+    char sender[ULID_CHARS + 1]; /* of news: the gateway of the process's first connection */
+    bool beside;                 /* the batch at hand runs beside another one of this process */
     int64_t epoch, batch;
     unsigned first_host;     /* of the URL's: which of them is tried first */
     struct pg_server server; /* its timeline only grows */
@@ -460,6 +463,9 @@ const char *pg_ahead_changes(const struct ledger_request *request);
 size_t pg_ahead_bytes(const struct ledger_request *request);
 /* When the groups of the wave were sent: those that have to ask more do, again all before any waits. */
 enum err_code pg_ahead_again(struct pg *pg, struct ledger_request *request, struct pg_ahead *ahead, struct err *err);
+/* Whether it goes ahead and all that it has to know of other operations is that there is none of its key, nor one that
+ * it would repeat: then it is new, or not, whatever becomes of those that are there. */
+bool pg_minds_itself(struct ledger_request *request);
 /* Whether the second, an admission, could meet what the first, another one, inserts. */
 bool pg_admissions_meet(const struct ledger_request *first, const struct ledger_request *second);
 /* Adds the advisory locks that keep other gateways away from what the command decides by. At most PG_LOCKS_MAX. */

@@ -927,6 +927,14 @@ void pg_ahead(struct pg *pg, struct ledger_request *request, struct pg_ahead *ah
         add_admission(pg, &request->admit, ahead);
 }
 
+bool pg_minds_itself(struct ledger_request *request)
+{
+    struct ledger_admit *admit = &request->admit;
+    if (request->command != LEDGER_ADMIT)
+        return pg_goes_ahead(request);
+    return pg_goes_ahead(request) && !admit->admission.hold_in_doubt && new_if_unknown(admit);
+}
+
 /* Of admissions that are not new for certain: what is known. */
 enum err_code pg_ahead_again(struct pg *pg, struct ledger_request *request, struct pg_ahead *ahead, struct err *err)
 {
@@ -936,7 +944,13 @@ enum err_code pg_ahead_again(struct pg *pg, struct ledger_request *request, stru
     const struct admission *admission = &request->admit.admission;
     if (ahead->rows >= 0 && pg_group_row(pg, ahead->rows, ahead->at, admission->op->id, &row, &ahead->inserted, err))
         return err->code;
-    return ahead->inserted ? ERR_NONE : ask_facts(pg, admission, ahead, err);
+    if (ahead->inserted)
+        return ERR_NONE;
+    if (pg->beside) {
+        pg->fault = PG_LATER;
+        return err_set(err, ERR_UNAVAILABLE, "an admission that is not new, beside another batch");
+    }
+    return ask_facts(pg, admission, ahead, err);
 }
 
 bool pg_admissions_meet(const struct ledger_request *first, const struct ledger_request *second)

@@ -21,27 +21,53 @@ static void list_append(struct queue_list *list, struct ledger_request *request)
     list->last = &request->next;
 }
 
-/* ---- the thread ---- */
+static struct timespec moment_in(int timeout_ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    return until;
+}
 
-/* Takes up to batch_max requests off the queue, waits for the first one. Zero: time to end. */
-static size_t take_batch(struct queue *queue, struct ledger_request **first)
+/* ---- the threads ---- */
+
+/* How many of those that wait this lane may take now. */
+static size_t may_take(struct queue *queue, const struct queue_lane *lane)
+{
+    size_t count = queue->waiting_count < queue->batch_max ? queue->waiting_count : queue->batch_max;
+    bool others = queue->busy > 0;
+    if (count == 0 || (others && count < QUEUE_BESIDE_LEAST))
+        return 0;
+    if (queue->beside)
+        count = queue->beside(queue->owner, lane->number, queue->waiting.first, count, others);
+    return others && count < QUEUE_BESIDE_LEAST ? 0 : count;
+}
+
+/* Takes up to batch_max requests off the queue, waits for the first one. Zero: time to end, or the lane was roused. */
+static size_t take_batch(struct queue *queue, struct queue_lane *lane, struct ledger_request **first)
 {
     size_t count = 0;
     pthread_mutex_lock(&queue->mutex);
-    while (!queue->waiting.first && !queue->stopping) {
-        queue->idle = true;
+    while (!lane->roused && (count = may_take(queue, lane)) == 0 && !(queue->stopping && !queue->waiting.first)) {
+        queue->idle++;
         pthread_cond_wait(&queue->work, &queue->mutex);
+        queue->idle--;
     }
-    queue->idle = false;
     *first = queue->waiting.first;
-    struct ledger_request *last = NULL;
-    for (struct ledger_request *r = *first; r && count < queue->batch_max; r = r->next) {
-        last = r;
-        count++;
-    }
-    if (last) {
+    struct ledger_request *last = *first;
+    for (size_t i = 1; i < count; i++)
+        last = last->next;
+    if (count > 0) {
         queue->waiting.first = last->next;
+        queue->waiting_count -= count;
         last->next = NULL;
+        queue->busy++;
+        lane->turn = queue->taken++;
     }
     if (!queue->waiting.first)
         list_init(&queue->waiting);
@@ -49,37 +75,103 @@ static size_t take_batch(struct queue *queue, struct ledger_request **first)
     return count;
 }
 
-static void hand_over(struct queue *queue, struct ledger_request *first, size_t count)
+/* Under the mutex; true: nobody was told yet that something is finished. */
+static bool append_finished(struct queue *queue, struct ledger_request *first, size_t count)
 {
     struct ledger_request *last = first;
     while (last->next)
         last = last->next;
-    pthread_mutex_lock(&queue->mutex);
     bool quiet = !queue->finished.first; /* else the notification for the ones before has not been followed yet */
     *queue->finished.last = first;
     queue->finished.last = &last->next;
     queue->queued -= count;
-    pthread_mutex_unlock(&queue->mutex);
     pthread_cond_signal(&queue->ready);
+    return quiet;
+}
+
+static void await_turn(struct queue *queue, const struct queue_lane *lane)
+{
+    while (queue->handed != lane->turn)
+        pthread_cond_wait(&queue->order, &queue->mutex);
+}
+
+static void hand_over(struct queue *queue, struct queue_lane *lane, struct ledger_request *first, size_t count)
+{
+    pthread_mutex_lock(&queue->mutex);
+    await_turn(queue, lane);
+    bool quiet = append_finished(queue, first, count);
+    queue->commands += (int64_t)count;
+    queue->handed++;
+    queue->busy--;
+    if (queue->busy > 0)
+        pthread_cond_broadcast(&queue->order);
+    pthread_mutex_unlock(&queue->mutex);
     if (quiet && queue->notify)
         queue->notify(queue->user);
 }
 
-static void *queue_main(void *arg)
+void queue_await_others(struct queue *queue, int lane)
 {
-    struct queue *queue = arg;
+    pthread_mutex_lock(&queue->mutex);
+    await_turn(queue, &queue->lane[lane]);
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+/* Until the owner says that the lane can work, or there is none any more. */
+static void rest(struct queue *queue, const struct queue_lane *lane)
+{
+    for (int ms; queue->rest && (ms = queue->rest(queue->owner, lane->number)) > 0;) {
+        struct timespec until = moment_in(ms);
+        pthread_mutex_lock(&queue->mutex);
+        for (int rc = 0; rc == 0 && !queue->stopping;)
+            rc = pthread_cond_timedwait(&queue->order, &queue->mutex, &until);
+        bool stopping = queue->stopping;
+        pthread_mutex_unlock(&queue->mutex);
+        if (stopping)
+            return;
+    }
+}
+
+/* After no batch was taken. */
+static bool is_over(struct queue *queue, struct queue_lane *lane)
+{
+    pthread_mutex_lock(&queue->mutex);
+    bool over = !lane->roused;
+    lane->roused = false;
+    if (queue->waiting.first)
+        pthread_cond_signal(&queue->work); /* it may have been woken in the place of another one */
+    pthread_mutex_unlock(&queue->mutex);
+    return over;
+}
+
+void queue_rouse(struct queue *queue, int lane)
+{
+    pthread_mutex_lock(&queue->mutex);
+    queue->lane[lane].roused = true;
+    pthread_cond_broadcast(&queue->work);
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+static void *lane_main(void *arg)
+{
+    struct queue_lane *lane = arg;
+    struct queue *queue = lane->queue;
     struct ledger_request *first;
     size_t count;
     pthread_setname_np(pthread_self(), "ledger");
-    while ((count = take_batch(queue, &first)) > 0) {
-        queue->run(queue->owner, first, count);
-        queue->commands += (int64_t)count;
+    for (;;) {
+        rest(queue, lane);
+        if ((count = take_batch(queue, lane, &first)) == 0) {
+            if (is_over(queue, lane))
+                return NULL;
+            continue;
+        }
+        queue->run(queue->owner, lane->number, first, count);
         MARK(batch_committed);
-        hand_over(queue, first, count);
+        hand_over(queue, lane, first, count);
         if (queue->after)
             queue->after(queue->owner);
     }
-    return NULL;
 }
 
 int queue_thread(pthread_t *thread, void *(*main)(void *arg), void *arg)
@@ -96,26 +188,15 @@ void queue_refuse(struct queue *queue, const struct err *err)
 {
     pthread_mutex_lock(&queue->mutex);
     struct ledger_request *first = queue->waiting.first;
+    size_t count = queue->waiting_count;
     list_init(&queue->waiting);
-    pthread_mutex_unlock(&queue->mutex);
-    size_t count = 0;
-    for (struct ledger_request *request = first; request; request = request->next, count++)
+    queue->waiting_count = 0;
+    for (struct ledger_request *request = first; request; request = request->next)
         request_fail(request, err);
-    if (first)
-        hand_over(queue, first, count);
-}
-
-static struct timespec moment_in(int timeout_ms)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    return until;
+    bool quiet = first && append_finished(queue, first, count);
+    pthread_mutex_unlock(&queue->mutex);
+    if (quiet && queue->notify)
+        queue->notify(queue->user);
 }
 
 bool queue_closing(struct queue *queue)
@@ -132,10 +213,10 @@ bool queue_pause(struct queue *queue, int timeout_ms)
     int rc = 0;
     pthread_mutex_lock(&queue->mutex);
     while (!queue->waiting.first && !queue->closing && rc == 0) {
-        queue->idle = true;
+        queue->idle++;
         rc = pthread_cond_timedwait(&queue->work, &queue->mutex, &until);
+        queue->idle--;
     }
-    queue->idle = false;
     bool closing = queue->closing;
     pthread_mutex_unlock(&queue->mutex);
     return closing;
@@ -169,14 +250,14 @@ static void flush(struct queue *queue)
         next = request->next;
         if (queue->queued < LEDGER_QUEUE_MAX) {
             list_append(&queue->waiting, request);
+            queue->waiting_count++;
             queue->queued++;
         } else {
             refused_first |= refuse_full(queue, request);
         }
     }
-    bool wake = queue->idle && queue->waiting.first;
-    if (wake)
-        queue->idle = false; /* one wake-up is enough */
+    size_t least = queue->busy > 0 ? QUEUE_BESIDE_LEAST : 1;
+    bool wake = queue->idle > 0 && queue->waiting_count >= least;
     pthread_mutex_unlock(&queue->mutex);
     if (wake)
         pthread_cond_signal(&queue->work);
@@ -248,7 +329,7 @@ static bool wait_for_rest(struct queue *queue)
     flush(queue);
     pthread_mutex_lock(&queue->mutex);
     queue->closing = true;
-    pthread_cond_signal(&queue->work);
+    pthread_cond_broadcast(&queue->work);
     while (!queue->finished.first && queue->queued > 0)
         pthread_cond_wait(&queue->ready, &queue->mutex);
     bool some = queue->finished.first;
@@ -270,36 +351,47 @@ void queue_init(struct queue *queue, size_t batch_max, void (*notify)(void *user
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&queue->work, &monotonic);
     pthread_cond_init(&queue->ready, &monotonic);
+    pthread_cond_init(&queue->order, &monotonic);
     pthread_condattr_destroy(&monotonic);
 }
 
 enum err_code queue_start(struct queue *queue, struct err *err)
 {
-    int rc = queue_thread(&queue->thread, queue_main, queue);
-    if (rc != 0)
-        return err_set(err, ERR_IO, "the ledger thread can not be started: %s", strerror(rc));
-    queue->started = true;
+    for (int i = 0; i == 0 || i < queue->lanes; i++) {
+        struct queue_lane *lane = &queue->lane[i];
+        lane->queue = queue;
+        lane->number = i;
+        int rc = queue_thread(&lane->thread, lane_main, lane);
+        if (rc != 0)
+            return err_set(err, ERR_IO, "the ledger thread can not be started: %s", strerror(rc));
+        lane->started = true;
+    }
     return ERR_NONE;
 }
 
 void queue_stop(struct queue *queue)
 {
-    if (!queue->started)
+    if (!queue->lane[0].started)
         return;
     while (wait_for_rest(queue))
         queue_poll(queue);
     pthread_mutex_lock(&queue->mutex);
     queue->stopping = true;
-    pthread_cond_signal(&queue->work);
+    pthread_cond_broadcast(&queue->work);
+    pthread_cond_broadcast(&queue->order);
     pthread_mutex_unlock(&queue->mutex);
-    pthread_join(queue->thread, NULL);
-    queue->started = false;
+    for (int i = 0; i < QUEUE_LANES_MAX; i++) {
+        if (queue->lane[i].started)
+            pthread_join(queue->lane[i].thread, NULL);
+        queue->lane[i].started = false;
+    }
 }
 
 void queue_release(struct queue *queue)
 {
     pthread_cond_destroy(&queue->work);
     pthread_cond_destroy(&queue->ready);
+    pthread_cond_destroy(&queue->order);
     pthread_mutex_destroy(&queue->mutex);
 }
 

@@ -139,8 +139,9 @@ static void run_part(struct sqlite_ledger *ledger, struct ledger_request *first,
         run_part(ledger, first, 1, &saved[i]);
 }
 
-static void run_batch(void *owner, struct ledger_request *first, size_t count)
+static void run_batch(void *owner, int lane, struct ledger_request *first, size_t count)
 {
+    (void)lane; /* there is one */
     struct sqlite_ledger *ledger = owner;
     save_identities(ledger, first);
     run_part(ledger, first, count, ledger->saved);

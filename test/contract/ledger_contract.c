@@ -126,19 +126,6 @@ static void s48_keys_are_exact(void **state)
     }
 }
 
-/* A call without any key: joined by its fingerprint. */
-static struct ledger_request *make_repeat(struct world *world, const char *tool, int number, const char *run)
-{
-    struct operation *op = make_operation(world, tool, NULL, number);
-    op->key = arena_copy_text(&world->arena, op->id);
-    op->key_source = KEY_SOURCE_REPEAT;
-    op->run = run;
-    set_key(op);
-    struct ledger_request *request = make_admit(world, op);
-    request->admit.admission.repeat_window_ms = 1000;
-    return request;
-}
-
 static enum verdict verdict_of(struct world *world, struct ledger_request *request)
 {
     assert_int_equal(call(world, request), 0);

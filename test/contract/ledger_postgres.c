@@ -5,6 +5,7 @@
 #include "core/claims.h"
 #include "ledger/pg_store.h"
 #include "ledger/postgres.h"
+#include "ledger/queue.h"
 
 #include <semaphore.h>
 #include <stdio.h>
@@ -403,6 +404,199 @@ static void who_stands_still_is_not_waited_for(void **state)
     sem_destroy(&listener.ready);
 }
 
+/* ---- two batches at once ---- */
+
+enum { BESIDE = QUEUE_BESIDE_LEAST };
+
+/* Keeps one batch of the ledger from beginning: it waits for the lock of `request`, which the test holds. */
+struct hold {
+    PGconn *conn;
+    long lock;
+};
+
+static long lock_of(const struct ledger_request *request)
+{
+    int64_t locks[PG_LOCKS_MAX];
+    assert_int_equal(pg_locks_of(request, locks), 1);
+    return (long)locks[0];
+}
+
+static struct hold hold_lock(struct world *world, long lock)
+{
+    struct hold hold = {postgres_connect(), lock};
+    postgres_number(hold.conn, arena_printf(&world->arena, "SELECT 1 FROM pg_advisory_lock(%ld)", lock));
+    return hold;
+}
+
+static void await_waiting(struct world *world, long lock)
+{
+    const char *sql = arena_printf(&world->arena,
+                                   "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted "
+                                   "AND (classid::bigint << 32 | objid::bigint) = %ld",
+                                   lock);
+    while (stored(sql) == 0) {
+    }
+}
+
+/* Gives what must not happen, `sql` counting so many, the time to happen. */
+static void give_time(long sql_count, const char *sql)
+{
+    struct timespec pause = {.tv_nsec = 10000000};
+    for (int i = 0; i < 30 && stored(sql) < sql_count; i++)
+        nanosleep(&pause, NULL);
+}
+
+static void let_go(struct hold *hold)
+{
+    PQfinish(hold->conn);
+}
+
+/* Admissions under keys of their own. */
+static void ask_new_ones(struct world *world, struct asked **asked, int count)
+{
+    for (int i = 0; i < count; i++)
+        asked[i] = ask(world, world->ledger,
+                       make_admit(world, make_operation(world, "new", arena_printf(&world->arena, "new%d", i), i)));
+}
+
+static struct ledger_request *make_mark(struct world *world, const struct operation *op)
+{
+    struct ledger_request *request = make_request(world, LEDGER_MARK);
+    request->mark = (struct ledger_mark){.operation = op->id, .tenant = op->tenant, .delivered = true};
+    return request;
+}
+
+/* One batch waits in the server; the next one is done beside it, and handed over after it. */
+static void a_batch_is_done_beside_another(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    struct asked *asked[1 + BESIDE];
+    admit(world, op);
+    struct ledger_request *moves = make_transition(world, op, STATE_DISPATCHED);
+    struct hold hold = hold_lock(world, lock_of(moves));
+    asked[0] = ask(world, world->ledger, moves);
+    await_waiting(world, hold.lock);
+    ask_new_ones(world, asked + 1, BESIDE);
+    while (stored("SELECT count(*) FROM operations WHERE tool = 'new'") < BESIDE) {
+    }
+    ledger_poll(world->ledger);
+    for (int i = 0; i <= BESIDE; i++)
+        assert_false(asked[i]->done);
+    let_go(&hold);
+    wait_for(world->ledger, asked, 1 + BESIDE);
+    for (int i = 0; i <= BESIDE; i++)
+        assert_int_equal(asked[i]->request->code, 0);
+    forget(asked, 1 + BESIDE);
+}
+
+/* Whatever is more than rows of its own: who knows what it looks at. */
+static void others_are_alone(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    struct asked *asked[1 + BESIDE];
+    admit(world, op);
+    move(world, op, STATE_REJECTED);
+    struct ledger_request *expiry = make_request(world, LEDGER_EXPIRE);
+    expiry->expire = (struct ledger_expire){.operation = op->id, .rev = op->rev, .now_ms = world->now_ms};
+    struct hold hold = hold_lock(world, lock_of(expiry));
+    asked[0] = ask(world, world->ledger, expiry);
+    await_waiting(world, hold.lock);
+    ask_new_ones(world, asked + 1, BESIDE);
+    give_time(BESIDE, "SELECT count(*) FROM operations WHERE tool = 'new'");
+    assert_int_equal(stored("SELECT count(*) FROM operations WHERE tool = 'new'"), 0);
+    let_go(&hold);
+    wait_for(world->ledger, asked, 1 + BESIDE);
+    for (int i = 0; i <= BESIDE; i++)
+        assert_int_equal(asked[i]->request->code, 0);
+    forget(asked, 1 + BESIDE);
+}
+
+/* Calls that are held by one whose caller has gone, which is just being recorded. */
+static void who_must_see_the_batch_before_waits(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 0);
+    struct asked *asked[1 + BESIDE];
+    admit(world, op);
+    move(world, op, STATE_DISPATCHED);
+    struct ledger_request *mark = make_request(world, LEDGER_MARK);
+    mark->mark = (struct ledger_mark){.operation = op->id, .tenant = op->tenant, .orphaned = true};
+    struct hold hold = hold_lock(world, lock_of(mark));
+    asked[0] = ask(world, world->ledger, mark);
+    await_waiting(world, hold.lock);
+    for (int i = 0; i < BESIDE; i++) {
+        struct ledger_request *request =
+            make_admit(world, make_operation(world, "refund", arena_printf(&world->arena, "other%d", i), 1 + i));
+        request->admit.admission.hold_in_doubt = true;
+        asked[1 + i] = ask(world, world->ledger, request);
+    }
+    give_time(1 + BESIDE, "SELECT count(*) FROM operations");
+    let_go(&hold);
+    wait_for(world->ledger, asked, 1 + BESIDE);
+    for (int i = 1; i <= BESIDE; i++)
+        assert_int_equal(asked[i]->request->admit.result.verdict, VERDICT_HELD);
+    forget(asked, 1 + BESIDE);
+}
+
+/* A call with the key of an operation whose end is just being recorded. */
+static void an_admission_that_is_not_new_waits(void **state)
+{
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1), *again = make_operation(world, "refund", "k", 1);
+    struct asked *asked[2 + BESIDE];
+    admit(world, op);
+    move(world, op, STATE_DISPATCHED);
+    struct ledger_request *end = make_transition(world, op, STATE_COMPLETED_SUCCESS);
+    struct hold hold = hold_lock(world, lock_of(end));
+    asked[0] = ask(world, world->ledger, end);
+    await_waiting(world, hold.lock);
+    asked[1] = ask(world, world->ledger, make_admit(world, again));
+    ask_new_ones(world, asked + 2, BESIDE);
+    give_time(BESIDE, "SELECT count(*) FROM operations WHERE tool = 'new'");
+    let_go(&hold);
+    wait_for(world->ledger, asked, 2 + BESIDE);
+    for (int i = 0; i < 2 + BESIDE; i++)
+        assert_int_equal(asked[i]->request->code, 0);
+    assert_int_equal(asked[1]->request->admit.result.existing->state, STATE_COMPLETED_SUCCESS);
+    forget(asked, 2 + BESIDE);
+}
+
+/* The batch with the first move of a row waits for another row's lock and has none itself, for locks are taken in
+ * rising order; the second move must not overtake it. */
+static void changes_of_one_row_keep_their_order(void **state)
+{
+    struct world *world = *state;
+    struct operation *ops[3];
+    struct ledger_request *marks[3];
+    struct asked *asked[4 + BESIDE];
+    for (int i = 0; i < 3; i++) {
+        ops[i] = make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), 1);
+        admit(world, ops[i]);
+        marks[i] = make_mark(world, ops[i]);
+    }
+    int higher = lock_of(marks[0]) < lock_of(marks[1]);
+    struct operation *op = ops[higher];
+    struct hold before = hold_lock(world, lock_of(marks[2])), hold = hold_lock(world, lock_of(marks[1 - higher]));
+    asked[0] = ask(world, world->ledger, marks[2]);
+    await_waiting(world, before.lock);
+    asked[1] = ask(world, world->ledger, marks[1 - higher]); /* these two wait for their turn: one batch */
+    asked[2] = ask(world, world->ledger, make_transition(world, op, STATE_DISPATCHED));
+    let_go(&before);
+    await_waiting(world, hold.lock);
+    asked[3] =
+        ask(world, world->ledger, make_transition(world, operation_copy(&world->arena, op), STATE_COMPLETED_SUCCESS));
+    ask_new_ones(world, asked + 4, BESIDE);
+    give_time(BESIDE, "SELECT count(*) FROM operations WHERE tool = 'new'");
+    let_go(&hold);
+    wait_for(world->ledger, asked, 4 + BESIDE);
+    for (int i = 0; i < 4 + BESIDE; i++)
+        assert_int_equal(asked[i]->request->code, 0);
+    assert_int_equal(get(world, op->id)->state, STATE_COMPLETED_SUCCESS);
+    forget(asked, 4 + BESIDE);
+}
+
 /* ---- connections that break ---- */
 
 static void a_broken_connection_is_made_anew(void **state)
@@ -457,9 +651,11 @@ static void a_connection_given_up_commits_nothing(void **state)
     assert_int_equal(atomic_load(&behind.proxy.losses), 1);
     come_back(world, &behind);
     assert_int_equal(atomic_load(&behind.proxy.released), 1);
-    /* Marks are the first, the lost one, and that one again. Had the old connection committed, its number would be
-     * there. */
-    assert_int_equal(stored("SELECT batch FROM gateways ORDER BY id DESC LIMIT 1"), 3);
+    /* Marks are the first, the lost one, and that one again, on either connection. Had the old one committed, its
+     * number would be there. */
+    assert_int_equal(stored("SELECT sum(batch)::bigint FROM gateways WHERE id IN "
+                            "(SELECT id FROM gateways ORDER BY id DESC LIMIT 2)"),
+                     3);
     assert_true(get(world, op->id)->delivered);
 }
 
@@ -779,6 +975,11 @@ int run_postgres_tests(void)
         POSTGRES_TEST(claims_are_spread),
         POSTGRES_TEST(moves_of_watched_operations_are_told),
         POSTGRES_TEST(who_stands_still_is_not_waited_for),
+        POSTGRES_TEST(a_batch_is_done_beside_another),
+        POSTGRES_TEST(others_are_alone),
+        POSTGRES_TEST(who_must_see_the_batch_before_waits),
+        POSTGRES_TEST(an_admission_that_is_not_new_waits),
+        POSTGRES_TEST(changes_of_one_row_keep_their_order),
         POSTGRES_TEST(a_broken_connection_is_made_anew),
         POSTGRES_TEST(a_lost_commit_is_found_out),
         POSTGRES_TEST(a_connection_given_up_commits_nothing),

@@ -85,38 +85,61 @@ static bool pass(struct proxy *proxy, int from, int to, bool client)
     return true;
 }
 
-/* One connection at a time: the ledger has only one. True: to be stopped. */
-static bool serve(struct proxy *proxy, int client)
+/* One connection through the proxy; client -1: none. */
+struct pair {
+    int client, server;
+};
+
+static void end_pair(const struct proxy *proxy, struct pair *pair)
+{
+    if (pair->server != proxy->held)
+        close(pair->server);
+    close(pair->client);
+    pair->client = -1;
+}
+
+static void accept_pair(struct proxy *proxy, struct pair pairs[PROXY_CONNECTIONS_MAX])
 {
     struct sockaddr_un address = address_of(proxy->upstream);
-    int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool stopping = false;
-    bool goes_on =
-        atomic_load(&proxy->loss) != PROXY_AWAY && connect(server, (struct sockaddr *)&address, sizeof address) == 0;
-    while (goes_on) {
-        struct pollfd fds[] = {{client, POLLIN, 0}, {server, POLLIN, 0}, {proxy->stop[0], POLLIN, 0}};
-        poll(fds, 3, -1);
-        stopping = fds[2].revents != 0;
-        goes_on = !stopping && (!fds[0].revents || pass(proxy, client, server, true)) &&
-                  (!fds[1].revents || pass(proxy, server, client, false));
-    }
-    if (server != proxy->held)
-        close(server);
-    close(client);
-    return stopping;
+    struct pair pair = {accept(proxy->listener, NULL, NULL), socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    int place = 0;
+    while (place < PROXY_CONNECTIONS_MAX && pairs[place].client >= 0)
+        place++;
+    if (place < PROXY_CONNECTIONS_MAX && atomic_load(&proxy->loss) != PROXY_AWAY &&
+        connect(pair.server, (struct sockaddr *)&address, sizeof address) == 0)
+        pairs[place] = pair;
+    else
+        end_pair(proxy, &pair);
 }
 
 static void *proxy_main(void *arg)
 {
     struct proxy *proxy = arg;
+    struct pair pairs[PROXY_CONNECTIONS_MAX];
+    for (int i = 0; i < PROXY_CONNECTIONS_MAX; i++)
+        pairs[i].client = -1;
     for (bool stopping = false; !stopping;) {
-        struct pollfd fds[] = {{proxy->listener, POLLIN, 0}, {proxy->stop[0], POLLIN, 0}};
-        poll(fds, 2, -1);
+        struct pollfd fds[2 + 2 * PROXY_CONNECTIONS_MAX] = {{proxy->listener, POLLIN, 0}, {proxy->stop[0], POLLIN, 0}};
+        struct pollfd *of_pairs = fds + 2;
+        for (int i = 0; i < PROXY_CONNECTIONS_MAX; i++) {
+            bool open = pairs[i].client >= 0;
+            of_pairs[2 * i] = (struct pollfd){pairs[i].client, POLLIN, 0};
+            of_pairs[2 * i + 1] = (struct pollfd){open ? pairs[i].server : -1, POLLIN, 0};
+        }
+        poll(fds, 2 + 2 * PROXY_CONNECTIONS_MAX, -1);
         stopping = fds[1].revents != 0;
-        int client = !stopping && fds[0].revents ? accept(proxy->listener, NULL, NULL) : -1;
-        if (client >= 0)
-            stopping = serve(proxy, client);
+        for (int i = 0; i < PROXY_CONNECTIONS_MAX; i++) {
+            struct pair *pair = &pairs[i];
+            if ((of_pairs[2 * i].revents && !pass(proxy, pair->client, pair->server, true)) ||
+                (of_pairs[2 * i + 1].revents && !pass(proxy, pair->server, pair->client, false)))
+                end_pair(proxy, pair);
+        }
+        if (!stopping && fds[0].revents)
+            accept_pair(proxy, pairs);
     }
+    for (int i = 0; i < PROXY_CONNECTIONS_MAX; i++)
+        if (pairs[i].client >= 0)
+            end_pair(proxy, &pairs[i]);
     return NULL;
 }
 

@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#define PROXY_CONNECTIONS_MAX 8 /* at once; more are refused */
+
 enum proxy_loss {
     PROXY_PASSES,
     PROXY_LOSES_COMMIT, /* it does not reach the server */

@@ -130,6 +130,18 @@ struct ledger_request *make_admit(struct world *world, struct operation *op)
     return request;
 }
 
+struct ledger_request *make_repeat(struct world *world, const char *tool, int number, const char *run)
+{
+    struct operation *op = make_operation(world, tool, NULL, number);
+    op->key = arena_copy_text(&world->arena, op->id);
+    op->key_source = KEY_SOURCE_REPEAT;
+    op->run = run;
+    set_key(op);
+    struct ledger_request *request = make_admit(world, op);
+    request->admit.admission.repeat_window_ms = 1000;
+    return request;
+}
+
 struct ledger_request *make_transition(struct world *world, struct operation *op, enum state to)
 {
     struct ledger_request *request = make_request(world, LEDGER_TRANSITION);

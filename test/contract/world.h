@@ -38,6 +38,8 @@ void set_arguments(struct world *world, struct operation *op, int number);
 /* A request of the world: arena and command set, all else zero. */
 struct ledger_request *make_request(struct world *world, enum ledger_command command);
 struct ledger_request *make_admit(struct world *world, struct operation *op);
+/* A call without a key of its own, which joins what it repeats within a second. run may be NULL. */
+struct ledger_request *make_repeat(struct world *world, const char *tool, int number, const char *run);
 /* A change of op to a state with one event; raises op->rev and sets the usual fields. */
 struct ledger_request *make_transition(struct world *world, struct operation *op, enum state to);
 

@@ -264,13 +264,13 @@ def test_news_follow_the_ledger(world):
         providers = {"plain": registry.provider(world.provider.url, timeout="10s")}
         gateways = [gateway(world, both(primary, standby, database), providers=providers) for _ in range(2)]
         assert gateways[0].call("refund.create", {"payment_id": "p", "amount_cents": 1}, key="before").status == 201
-        wait_until(lambda: sessions(database) == 4, what="both connections of each")
+        wait_until(lambda: sessions(database) == 6, what="all connections of each")
         standby.promote()
         moved = Database(standby, database.name)
         wait_until(lambda: is_given_up(database), what="the former primary's end")
         for each in gateways:  # who is asked for nothing takes its time
             wait_until(lambda each=each: each.client.get("/v1/operations").status == 200, what="a ledger")
-        wait_until(lambda: sessions(moved) == 4 and sessions(database) == 0, what="the move of all connections")
+        wait_until(lambda: sessions(moved) == 6 and sessions(database) == 0, what="the move of all connections")
         world.provider.script({"fault": "slow", "ms": 2500})
         call = ("refund.create", {"payment_id": "q", "amount_cents": 1})
         first = Background(gateways[0].call, *call, key="k", wait_ms=8000)

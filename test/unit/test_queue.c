@@ -22,9 +22,10 @@ static void on_news(void *user)
     ((struct fixture *)user)->news++;
 }
 
-static void run(void *owner, struct ledger_request *first, size_t count)
+static void run(void *owner, int lane, struct ledger_request *first, size_t count)
 {
     struct fixture *f = owner;
+    assert_int_equal(lane, 0);
     f->batches[f->batch_count++] = count;
     for (; first; first = first->next)
         first->code = ERR_NONE;
