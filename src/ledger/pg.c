@@ -379,8 +379,8 @@ static enum finding find_out(struct lane *lane, struct err *err)
  *   none                  all are done
  *   in doubt              found out first (find_out): done, or run again
  *   away                  once more on a new connection; when there is none, all end with ERR_UNAVAILABLE
- *   later                 run again when the batches before it are done; whatever runs again waits for them
- *   again                 run again, a few times
+ *   later                 run again when the batches before it are done
+ *   again                 the same, a few times
  *   busy, corrupt         all end with that error
  *   one command's         rolled back; each again in a transaction of its own: only the guilty fails */
 static void run_part(struct lane *lane, struct ledger_request *first, size_t count, const struct saved_identity *saved)
@@ -393,7 +393,7 @@ static void run_part(struct lane *lane, struct ledger_request *first, size_t cou
             goto failed;
         err_clear(&err);
         enum pg_fault fault = run_group(lane, first, count, saved, &err);
-        if (lane->pg.beside && fault != PG_FINE && fault != PG_DOUBT) {
+        if (lane->pg.beside && (fault == PG_LATER || fault == PG_AGAIN || fault == PG_COMMAND)) {
             queue_await_others(&lane->ledger->queue, lane->number);
             lane->pg.beside = false;
         }

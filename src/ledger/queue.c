@@ -67,6 +67,7 @@ static size_t take_batch(struct queue *queue, struct queue_lane *lane, struct le
         queue->waiting_count -= count;
         last->next = NULL;
         queue->busy++;
+        lane->busy = true;
         lane->turn = queue->taken++;
     }
     if (!queue->waiting.first)
@@ -89,19 +90,36 @@ static bool append_finished(struct queue *queue, struct ledger_request *first, s
     return quiet;
 }
 
+static bool is_next(const struct queue *queue, const struct queue_lane *lane)
+{
+    for (int i = 0; i < QUEUE_LANES_MAX; i++)
+        if (queue->lane[i].busy && queue->lane[i].turn < lane->turn)
+            return false;
+    return true;
+}
+
 static void await_turn(struct queue *queue, const struct queue_lane *lane)
 {
-    while (queue->handed != lane->turn)
+    while (!is_next(queue, lane))
         pthread_cond_wait(&queue->order, &queue->mutex);
+}
+
+/* Refusals need not wait, as in queue_refuse: the batch before may be one that is being found out about. */
+static bool all_refused(const struct ledger_request *first)
+{
+    while (first && first->code == ERR_UNAVAILABLE)
+        first = first->next;
+    return !first;
 }
 
 static void hand_over(struct queue *queue, struct queue_lane *lane, struct ledger_request *first, size_t count)
 {
     pthread_mutex_lock(&queue->mutex);
-    await_turn(queue, lane);
+    if (!all_refused(first))
+        await_turn(queue, lane);
     bool quiet = append_finished(queue, first, count);
     queue->commands += (int64_t)count;
-    queue->handed++;
+    lane->busy = false;
     queue->busy--;
     if (queue->busy > 0)
         pthread_cond_broadcast(&queue->order);

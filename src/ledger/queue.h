@@ -36,6 +36,7 @@ struct queue_lane {
     int number;
     pthread_t thread;
     bool started;
+    bool busy;     /* at a batch */
     uint64_t turn; /* of the batch at hand: the batches before it are handed over first */
     bool roused;   /* it shall look anew whether it rests */
 };
@@ -69,10 +70,10 @@ struct queue {
     size_t queued; /* waiting or being executed */
     bool closing;  /* the ledger is being closed: what was submitted is finished, nobody waits for better times */
     bool stopping;
-    int idle;               /* lanes that wait for work */
-    int busy;               /* lanes that are at a batch */
-    uint64_t taken, handed; /* batches */
-    int64_t commands;       /* executed since start; … to here */
+    int idle;         /* lanes that wait for work */
+    int busy;         /* lanes that are at a batch */
+    uint64_t taken;   /* batches */
+    int64_t commands; /* executed since start; … to here */
 };
 
 /* batch_max 0 means the default; larger than QUEUE_BATCH_MAX means that. turn, run, beside, lanes, rest, after and

@@ -2,6 +2,8 @@
 #include "ledger/queue.h"
 #include "support/test.h"
 
+#include <semaphore.h>
+
 #define REQUESTS_MAX 64
 
 struct fixture {
@@ -60,12 +62,17 @@ static void submit(struct fixture *f, size_t from, size_t to)
         queue_submit(&f->queue, &f->requests[i]);
 }
 
-static void finish(struct fixture *f, size_t count)
+static void await_done(struct fixture *f, size_t count)
 {
     while (f->done_count < count) {
         queue_wait(&f->queue, 1000);
         queue_poll(&f->queue);
     }
+}
+
+static void finish(struct fixture *f, size_t count)
+{
+    await_done(f, count);
     for (size_t i = 0; i < count; i++)
         assert_int_equal(f->done[i], i);
 }
@@ -195,6 +202,92 @@ static void test_a_full_queue_refuses(void **state)
     queue_release(&f.queue);
 }
 
+/* ---- two lanes ---- */
+
+struct lanes {
+    struct fixture f; /* first: the queue's owner */
+    sem_t first_may_end, second_has_run;
+    enum err_code second_ends_with;
+};
+
+static size_t everything_runs_beside(void *owner, int lane, struct ledger_request *first, size_t count, bool others)
+{
+    (void)owner, (void)lane, (void)first, (void)others;
+    return count;
+}
+
+static void run_in_lane(void *owner, int lane, struct ledger_request *first, size_t count)
+{
+    struct lanes *lanes = owner;
+    (void)lane;
+    bool is_first = first == &lanes->f.requests[0];
+    if (is_first)
+        sem_wait(&lanes->first_may_end);
+    assert_int_equal(count, is_first ? 1 : QUEUE_BESIDE_LEAST);
+    for (; first; first = first->next)
+        first->code = is_first ? ERR_NONE : lanes->second_ends_with;
+    if (!is_first)
+        sem_post(&lanes->second_has_run);
+}
+
+/* The first batch is at work until the second one has run beside it. */
+static void begin_lanes(struct lanes *lanes, enum err_code second_ends_with)
+{
+    struct err err = {0};
+    begin(&lanes->f, false);
+    lanes->f.queue.run = run_in_lane;
+    lanes->f.queue.beside = everything_runs_beside;
+    lanes->f.queue.lanes = 2;
+    lanes->second_ends_with = second_ends_with;
+    sem_init(&lanes->first_may_end, 0, 0);
+    sem_init(&lanes->second_has_run, 0, 0);
+    submit(&lanes->f, 0, 1);
+    assert_int_equal(queue_start(&lanes->f.queue, &err), ERR_NONE);
+    for (bool taken = false; !taken;) {
+        pthread_mutex_lock(&lanes->f.queue.mutex);
+        taken = lanes->f.queue.busy == 1;
+        pthread_mutex_unlock(&lanes->f.queue.mutex);
+    }
+    submit(&lanes->f, 1, 1 + QUEUE_BESIDE_LEAST);
+    sem_wait(&lanes->second_has_run);
+}
+
+static void end_lanes(struct lanes *lanes)
+{
+    sem_post(&lanes->first_may_end);
+    await_done(&lanes->f, 1 + QUEUE_BESIDE_LEAST);
+    end(&lanes->f);
+    sem_destroy(&lanes->first_may_end);
+    sem_destroy(&lanes->second_has_run);
+}
+
+static void test_batches_are_handed_over_in_their_order(void **state)
+{
+    (void)state;
+    struct lanes lanes;
+    begin_lanes(&lanes, ERR_NONE);
+    queue_poll(&lanes.f.queue);
+    assert_int_equal(lanes.f.done_count, 0);
+    end_lanes(&lanes);
+    for (size_t i = 0; i <= QUEUE_BESIDE_LEAST; i++)
+        assert_int_equal(lanes.f.done[i], i);
+}
+
+/* The first one may be in doubt, which can last. */
+static void test_refusals_wait_for_no_other_batch(void **state)
+{
+    (void)state;
+    struct lanes lanes;
+    begin_lanes(&lanes, ERR_UNAVAILABLE);
+    for (int i = 0; i < 100 && lanes.f.done_count == 0; i++) {
+        queue_wait(&lanes.f.queue, 100);
+        queue_poll(&lanes.f.queue);
+    }
+    assert_int_equal(lanes.f.done_count, QUEUE_BESIDE_LEAST);
+    end_lanes(&lanes);
+    assert_int_equal(lanes.f.done[QUEUE_BESIDE_LEAST], 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +297,8 @@ int main(void)
         cmocka_unit_test(test_what_is_staged_is_finished_at_the_end),
         cmocka_unit_test(test_without_turns_it_goes_at_once),
         cmocka_unit_test(test_a_full_queue_refuses),
+        cmocka_unit_test(test_batches_are_handed_over_in_their_order),
+        cmocka_unit_test(test_refusals_wait_for_no_other_batch),
     };
     return cmocka_run_group_tests_name("queue", tests, NULL, NULL);
 }
