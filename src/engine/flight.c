@@ -413,6 +413,7 @@ static void after_commit(struct flight *flight)
     switch (flight->after) {
     case AFTER_SEND: flight_send(flight); break;
     case AFTER_GO_ON: flight_go_on(flight); break;
+    case AFTER_CLOSE: flight_owner_gone(flight); break;
     }
 }
 
@@ -824,6 +825,16 @@ void flight_ready(struct flight *flight)
     flight_take_turn(flight);
 }
 
+/* Rows of a dead owner's attempts are written, and nothing else moves. */
+static void close_attempts(struct flight *flight, enum after_commit after)
+{
+    static const struct step_effects none;
+    flight->op.rev++;
+    flight->op.updated_ms = flight->op.wake_at_ms = engine_now(flight->engine);
+    prepare_change(flight, STEP_WAKE, &none);
+    commit(flight, after);
+}
+
 void flight_wake(struct flight *flight)
 {
     if (inbox_takes(flight))
@@ -831,11 +842,11 @@ void flight_wake(struct flight *flight)
     struct step_input in = {.kind = STEP_WAKE};
     struct step_effects effects;
     run_step(flight, &in, &effects, NULL);
-    if (effects.changed || flight->row_count > 0) {
-        if (!effects.changed) { /* rows of a dead owner's attempts are to be closed first */
-            flight->op.rev++;
-            flight->op.updated_ms = flight->op.wake_at_ms = in.now_ms;
-        }
+    if (!effects.changed && flight->row_count > 0) {
+        close_attempts(flight, AFTER_GO_ON);
+        return;
+    }
+    if (effects.changed) {
         prepare_change(flight, STEP_WAKE, &effects);
         commit(flight, AFTER_GO_ON);
         return;
@@ -873,14 +884,22 @@ static void former_attempts(struct ledger_request *request)
     }
     flight->stall_ms = 0;
     struct ledger_attempts *found = &request->attempts;
-    for (size_t i = 0; !request->code && i < found->count && flight->row_count < LEDGER_CHANGE_ATTEMPTS_MAX; i++) {
+    bool more = false; /* than one change has room for: look-ups that nobody heard the end of add up */
+    for (size_t i = 0; !request->code && i < found->count; i++) {
         struct attempt *attempt = &found->attempts[i];
         if (attempt->outcome != OUTCOME_OPEN)
             continue;
+        more = flight->row_count == LEDGER_CHANGE_ATTEMPTS_MAX;
+        if (more)
+            break;
         attempt->outcome = OUTCOME_LOST;
         attempt->finished_ms = engine_now(engine);
         attempt->detail = "the gateway that sent it is gone";
         flight_add_row(flight, attempt);
+    }
+    if (more) {
+        close_attempts(flight, AFTER_CLOSE);
+        return;
     }
     if (flight->op.state != STATE_DISPATCHED) {
         flight_wake(flight);

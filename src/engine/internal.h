@@ -82,7 +82,7 @@ enum phase {
     PHASE_FETCH    /* reads attempts or the row */
 };
 
-enum after_commit { AFTER_GO_ON, AFTER_SEND };
+enum after_commit { AFTER_GO_ON, AFTER_SEND, AFTER_CLOSE /* more attempts of a dead owner */ };
 
 /* An operation in memory: exactly one per operation id. */
 struct flight {

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "core/step.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define ARGUMENTS "{\"payment_id\":\"p1\",\"amount\":10}"
@@ -1172,6 +1173,55 @@ static void test_open_attempts_are_closed_after_an_outage(void **state)
     arena_release(&arena);
 }
 
+/* Two look-ups more whose end nobody heard: somebody moved the row while they were under way. */
+static void leave_lookups_open(struct fix *fix)
+{
+    struct arena arena;
+    arena_init(&arena);
+    struct operation *op = world_row(&fix->world, &arena, fix->world.sent[0].operation);
+    struct ledger_request request = {
+        .command = LEDGER_TRANSITION, .arena = &arena, .done = nothing, .transition = {.op = op, .fence = op->owner}};
+    op->rev++;
+    for (int i = 0; i < 2; i++) {
+        struct attempt *attempt = &request.transition.attempts[request.transition.attempt_count++];
+        *attempt = (struct attempt){
+            .number = ++op->tries, .kind = ATTEMPT_LOOKUP, .outcome = OUTCOME_OPEN, .started_ms = fix->world.now_ms};
+        snprintf(attempt->id, sizeof attempt->id, "at_%d", attempt->number);
+    }
+    assert_int_equal(ledger_call(fix->world.ledger, &request), 0);
+    arena_release(&arena);
+}
+
+static void check_closed(struct fix *fix, size_t count)
+{
+    struct arena arena;
+    arena_init(&arena);
+    struct ledger_request request = {
+        .command = LEDGER_ATTEMPTS, .arena = &arena, .attempts = {.operation = fix->world.sent[0].operation}};
+    assert_int_equal(ledger_call(fix->world.ledger, &request), 0);
+    assert_int_equal(request.attempts.count, count + 1); /* the last one is the present gateway's look-up */
+    for (size_t i = 0; i < count; i++)
+        assert_string_equal(outcome_name(request.attempts.attempts[i].outcome), outcome_name(OUTCOME_LOST));
+    arena_release(&arena);
+}
+
+/* One commit has no room for all of them. */
+static void test_all_open_attempts_are_closed(void **state)
+{
+    struct fix *fix = *state;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    leave_lookups_open(fix);
+    leave_lookups_open(fix);
+    world_crash(&fix->world); /* dispatched */
+    check_row(fix, fix->world.sent[0].operation, STATE_UNKNOWN_OUTCOME, REASON_LEASE_LOST);
+    check_closed(fix, 5);
+    leave_lookups_open(fix);
+    world_crash(&fix->world); /* unknown_outcome */
+    check_row(fix, fix->world.sent[0].operation, STATE_UNKNOWN_OUTCOME, REASON_LEASE_LOST);
+    check_closed(fix, 8);
+}
+
 /* Late evidence is never thrown away (3.4), also when the row can not be read at once. */
 static void test_evidence_survives_an_outage(void **state)
 {
@@ -1302,6 +1352,7 @@ int main(void)
         TEST(test_late_stop_answers_readers),
         TEST(test_wait_ends_while_the_ledger_can_not_be_asked),
         TEST(test_open_attempts_are_closed_after_an_outage),
+        TEST(test_all_open_attempts_are_closed),
         TEST(test_evidence_survives_an_outage),
         TEST(test_late_doubt_parts_absent_answers),
         TEST(test_late_wrong_object_is_an_incident),
