@@ -8,11 +8,19 @@
 
 #define ASKED_ANEW "the tool's approval policy"
 
+struct check_said { /* a decision as its commit counted it; others may have asked anew since */
+    const struct check_said *older;
+    const char *who;
+    bool approve;
+    int64_t rev;
+};
+
 struct check_asked {
     unsigned needed;
     const char *agreed[APPROVERS_MAX + 2];
     unsigned count; /* who agreed since people were last asked */
     const char *denied_by;
+    const struct check_said *said; /* the latest one of all, also from before people were last asked */
 };
 
 static unsigned needed_by(const struct operation *op)
@@ -57,7 +65,15 @@ static bool is_complete(const struct check_asked *asked)
     return !asked->denied_by && asked->count >= asked->needed;
 }
 
-static void hear(struct checker_model *model, struct check_row *row, const struct event *event)
+static bool was_said(const struct check_asked *asked, const char *who, bool approve, int64_t rev)
+{
+    const struct check_said *said = asked->said;
+    while (said && said->rev > rev)
+        said = said->older;
+    return said && said->rev == rev && said->approve == approve && text_equal(said->who, who);
+}
+
+static void hear(struct checker_model *model, struct check_row *row, const struct event *event, int64_t rev)
 {
     struct check_asked *asked = row->asked;
     bool anew = event->note && strncmp(event->note, ASKED_ANEW, strlen(ASKED_ANEW)) == 0;
@@ -67,7 +83,7 @@ static void hear(struct checker_model *model, struct check_row *row, const struc
         return;
     }
     if (anew) {
-        *asked = (struct check_asked){.needed = asked->needed};
+        *asked = (struct check_asked){.needed = asked->needed, .said = asked->said};
         return;
     }
     if (event->to == STATE_REJECTED && event->reason == REASON_EXPIRED)
@@ -82,6 +98,9 @@ static void hear(struct checker_model *model, struct check_row *row, const struc
         sim_violated(model->sim, "8 distinct people: %s is counted twice for %s (intent %u)", event->actor, row->id,
                      row->intent);
     const char *who = arena_copy_text(&model->arena, event->actor);
+    struct check_said *said = arena_zero(&model->arena, sizeof *said);
+    *said = (struct check_said){asked->said, who, event->to != STATE_REJECTED, rev};
+    asked->said = said;
     if (event->to == STATE_REJECTED)
         asked->denied_by = who;
     else if (asked->count < sizeof asked->agreed / sizeof *asked->agreed)
@@ -96,7 +115,7 @@ void check_approvals(struct checker_model *model, struct check_row *row, const s
             event->from == STATE_PLANNED &&
             (event->to == STATE_DISPATCHED || event->to == STATE_PENDING_DISPATCH || event->to == STATE_ACKNOWLEDGED);
         if (event->cause == CAUSE_APPROVAL)
-            hear(model, row, event);
+            hear(model, row, event, change->op->rev);
         if (row->asked && leaves && !is_complete(row->asked))
             sim_violated(model->sim,
                          "8 nothing leaves without a complete approval: %s (intent %u, tool %s): %u of %u agreed%s",
@@ -114,16 +133,15 @@ bool check_was_asked(const struct check_row *row)
     return row->asked != NULL;
 }
 
-/* What a person is told of their own decision is so. */
+/* What a person is told of their own decision is so: the version that they are shown counted it. Until they are told,
+ * others may have asked anew, and heard somebody else. */
 void checker_decided(struct sim *sim, const char *operation, const char *who, bool approve,
                      const struct engine_reply *reply)
 {
     const struct check_row *row = check_find(sim->checker, operation);
     if (reply->kind != REPLY_OPERATION || reply->replayed || !row || !row->asked)
         return;
-    bool counted = approve ? agreed(row->asked, who) : text_equal(row->asked->denied_by, who);
-    bool anew = !row->asked->denied_by && row->asked->count == 0; /* meanwhile, by another commit */
-    if (!counted && !anew)
+    if (!was_said(row->asked, who, approve, reply->op->rev))
         sim_violated(sim, "8 told that it counts: %s %s %s (intent %u), and it does not", who,
                      approve ? "approves" : "denies", row->id, row->intent);
 }

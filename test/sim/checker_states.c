@@ -229,6 +229,20 @@ static void decides(struct fix *fix, struct operation *op, const char *who, bool
     write_change(fix, 1, op, &change, true);
 }
 
+static void asks_anew(struct fix *fix, struct operation *op)
+{
+    struct change change = change_to(op, STATE_PLANNED, CAUSE_APPROVAL);
+    change.request.transition.events[0].note = "the tool's approval policy or its request has changed: asked anew";
+    write_change(fix, 1, op, &change, true);
+}
+
+/* of the version that they are shown */
+static void is_told(struct fix *fix, const struct operation *op, const char *who, bool approve)
+{
+    struct engine_reply reply = {.kind = REPLY_OPERATION, .op = op};
+    checker_decided(&fix->sim, op->id, who, approve, &reply);
+}
+
 static void leaves(struct fix *fix, struct operation *op)
 {
     struct change change = change_to(op, STATE_DISPATCHED, CAUSE_DISPATCH);
@@ -302,6 +316,58 @@ static void test_what_people_said_is_lost(void **state)
     expect(fix, "8 what people said is kept");
 }
 
+static void test_told_late_what_counted(void **state)
+{
+    struct fix *fix = *state;
+    struct operation *op = asked(fix, "mail");
+    decides(fix, op, "ivy", true);
+    struct operation seen = *op;
+    asks_anew(fix, op);
+    is_told(fix, &seen, "ivy", true);
+    decides(fix, op, "jon", true); /* somebody else is faster */
+    is_told(fix, &seen, "ivy", true);
+    is_told(fix, op, "jon", true);
+    decides(fix, op, "kim", false);
+    is_told(fix, &seen, "ivy", true);
+    is_told(fix, op, "kim", false);
+    expect_nothing(fix);
+}
+
+static void test_told_of_what_nobody_counted(void **state)
+{
+    struct fix *fix = *state;
+    is_told(fix, asked(fix, "mail"), "ivy", true);
+    expect(fix, "8 told that it counts");
+}
+
+static void test_told_of_what_counted_before_it_was_asked_anew(void **state)
+{
+    struct fix *fix = *state;
+    struct operation *op = asked(fix, "mail");
+    decides(fix, op, "ivy", true);
+    asks_anew(fix, op);
+    is_told(fix, op, "ivy", true);
+    expect(fix, "8 told that it counts");
+}
+
+static void test_told_of_somebody_elses_decision(void **state)
+{
+    struct fix *fix = *state;
+    struct operation *op = asked(fix, "mail");
+    decides(fix, op, "ivy", true);
+    is_told(fix, op, "jon", true);
+    expect(fix, "8 told that it counts");
+}
+
+static void test_told_of_the_opposite_decision(void **state)
+{
+    struct fix *fix = *state;
+    struct operation *op = asked(fix, "mail");
+    decides(fix, op, "ivy", true);
+    is_told(fix, op, "ivy", false);
+    expect(fix, "8 told that it counts");
+}
+
 static const struct CMUnitTest tests[] = {
     TEST(test_version_is_skipped),
     TEST(test_version_is_written_twice),
@@ -329,5 +395,10 @@ static const struct CMUnitTest tests[] = {
     TEST(test_a_decision_after_the_last_one),
     TEST(test_a_decision_on_what_was_not_asked),
     TEST(test_what_people_said_is_lost),
+    TEST(test_told_late_what_counted),
+    TEST(test_told_of_what_nobody_counted),
+    TEST(test_told_of_what_counted_before_it_was_asked_anew),
+    TEST(test_told_of_somebody_elses_decision),
+    TEST(test_told_of_the_opposite_decision),
 };
 const struct test_part checker_states = {"checker states", tests, sizeof tests / sizeof *tests};
