@@ -164,7 +164,6 @@ static size_t wave_size(const struct ledger_request *first, size_t count)
 static enum pg_fault ask_ahead(struct lane *lane, struct ledger_request *first, size_t size, struct err *err)
 {
     struct ledger_request *request = first;
-    pg_groups_clear(&lane->pg);
     for (size_t i = 0; i < size; i++, request = request->next) {
         lane->ahead[i].asked = false;
         if (!meets_one(first, request))

@@ -6,7 +6,8 @@
 
 #define MEMORY_KEPT (1 << 20)
 
-static const enum pg_statement statements[PG_GROUPS] = {PG_MOVE, PG_MARK, PG_ADMIT};
+static const enum pg_statement statements[PG_GROUPS] = {
+    [PG_GROUP_MOVES] = PG_MOVE, [PG_GROUP_MARKS] = PG_MARK, [PG_GROUP_ADMISSIONS] = PG_ADMIT};
 
 static void add_int32(struct buf *buf, uint32_t value)
 {
@@ -125,12 +126,13 @@ void pg_groups_release(struct pg *pg)
 
 enum err_code pg_groups_learn(struct pg *pg, struct err *err)
 {
+    static const enum pg_group_kind asked[PG_GROUPS] = {PG_GROUP_MOVES, PG_GROUP_MARKS, PG_GROUP_ADMISSIONS};
     PGresult *result = NULL;
     if (pg_exec_rows(pg, "SELECT 'move_row'::regtype::oid, 'mark_row'::regtype::oid, 'admission_row'::regtype::oid", 0,
                      NULL, &result, err))
         return err->code;
-    for (int kind = 0; kind < PG_GROUPS; kind++)
-        pg->row_types[kind] = (Oid)strtoul(PQgetvalue(result, 0, kind), NULL, 10);
+    for (int i = 0; i < PG_GROUPS; i++)
+        pg->row_types[asked[i]] = (Oid)strtoul(PQgetvalue(result, 0, i), NULL, 10);
     PQclear(result);
     return ERR_NONE;
 }

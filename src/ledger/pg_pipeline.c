@@ -416,6 +416,7 @@ enum err_code pg_begin(struct pg *pg, bool writing, const int64_t *locks, size_t
     memset(pg->moved, 0, sizeof pg->moved);
     pg->news_count = 0;
     forget_answers(pg);
+    pg_groups_clear(pg);
     if (send_plain(pg, writing ? PG_BEGIN : PG_BEGIN_READ, SENT_WRITE, err))
         return err->code;
     if (ask_for_the_time(pg, err) || ask_for_the_place(pg, err))

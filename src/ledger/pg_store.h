@@ -439,7 +439,7 @@ enum err_code pg_group_send(struct pg *pg, enum pg_group_kind kind, int partitio
  * it was written. */
 enum err_code pg_group_row(struct pg *pg, int ticket, int at, const char *id, struct pg_row *row, bool *found,
                            struct err *err);
-void pg_groups_clear(struct pg *pg);
+void pg_groups_clear(struct pg *pg); /* a transaction begins: what another one has left is not its own */
 enum err_code pg_groups_send(struct pg *pg, struct err *err); /* all that have rows */
 void pg_groups_release(struct pg *pg);
 /* What the server calls the types of the rows; once per connection. */

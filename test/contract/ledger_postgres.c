@@ -404,6 +404,34 @@ static void who_stands_still_is_not_waited_for(void **state)
     sem_destroy(&listener.ready);
 }
 
+/* ---- rows of many commands ---- */
+
+static void rows_of_a_transaction_that_failed_are_forgotten(void **state)
+{
+    struct world *world = *state;
+    struct ledger_request *moves[2];
+    struct pg_ahead ahead;
+    struct pg pg;
+    struct err err = {0};
+    bool committed;
+    for (int i = 0; i < 2; i++) {
+        struct operation *op = make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), i);
+        admit(world, op);
+        moves[i] = make_transition(world, op, STATE_DISPATCHED);
+    }
+    pg_init(&pg, postgres_url(), env_system(), true);
+    assert_int_equal(pg_connect(&pg, &committed, &err), 0);
+    assert_int_equal(pg_begin(&pg, true, NULL, 0, &err), 0);
+    pg_ahead(&pg, moves[0], &ahead); /* … and does not get to its being sent */
+    pg_rollback(&pg);
+    assert_int_equal(pg_begin(&pg, true, NULL, 0, &err), 0);
+    assert_int_equal(pg_transition(&pg, moves[1], NULL), 0);
+    assert_int_equal(pg_commit(&pg, &err), 0);
+    pg_release(&pg);
+    assert_int_equal(get(world, moves[0]->transition.op->id)->state, STATE_PENDING_DISPATCH);
+    assert_int_equal(get(world, moves[1]->transition.op->id)->state, STATE_DISPATCHED);
+}
+
 /* ---- two batches at once ---- */
 
 enum { BESIDE = QUEUE_BESIDE_LEAST };
@@ -975,6 +1003,7 @@ int run_postgres_tests(void)
         POSTGRES_TEST(claims_are_spread),
         POSTGRES_TEST(moves_of_watched_operations_are_told),
         POSTGRES_TEST(who_stands_still_is_not_waited_for),
+        POSTGRES_TEST(rows_of_a_transaction_that_failed_are_forgotten),
         POSTGRES_TEST(a_batch_is_done_beside_another),
         POSTGRES_TEST(others_are_alone),
         POSTGRES_TEST(who_must_see_the_batch_before_waits),
