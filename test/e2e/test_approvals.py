@@ -277,7 +277,7 @@ def test_kill_9_while_people_decide(world, provider):
         if denied:
             deny(onced, operation, "last")
         else:
-            approve(onced, operation, "last"), approve(onced, operation, "really last")
+            approve(onced, operation, "last"), approve(onced, operation, "really-last")
         done = onced.settled(operation)
         decisions = {(each["by"], each["decision"]) for each in done["approval"]["decisions"]}
         assert told.get(operation, set()) <= decisions, (told, done)
