@@ -406,6 +406,15 @@ static void who_stands_still_is_not_waited_for(void **state)
 
 /* ---- rows of many commands ---- */
 
+static void connect_to(struct world *world, struct pg *pg)
+{
+    struct err err = {0};
+    bool committed;
+    pg_init(pg, postgres_url(), &world->env, true);
+    if (pg_connect(pg, &committed, &err))
+        fail_msg("%s", err.text);
+}
+
 static void rows_of_a_transaction_that_failed_are_forgotten(void **state)
 {
     struct world *world = *state;
@@ -413,14 +422,12 @@ static void rows_of_a_transaction_that_failed_are_forgotten(void **state)
     struct pg_ahead ahead;
     struct pg pg;
     struct err err = {0};
-    bool committed;
     for (int i = 0; i < 2; i++) {
         struct operation *op = make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), i);
         admit(world, op);
         moves[i] = make_transition(world, op, STATE_DISPATCHED);
     }
-    pg_init(&pg, postgres_url(), env_system(), true);
-    assert_int_equal(pg_connect(&pg, &committed, &err), 0);
+    connect_to(world, &pg);
     assert_int_equal(pg_begin(&pg, true, NULL, 0, &err), 0);
     pg_ahead(&pg, moves[0], &ahead); /* … and does not get to its being sent */
     pg_rollback(&pg);
@@ -875,16 +882,28 @@ static void tables_are_made_once(void **state)
     ledger_close(second);
 }
 
-/* ---- what is asked of a server ---- */
-
-static void connect_to(struct world *world, struct pg *pg)
+/* What version 1 did not have: the types of rows. A gateway that was running goes on. */
+static void an_older_schema_is_migrated(void **state)
 {
-    struct err err = {0};
-    bool committed;
-    pg_init(pg, postgres_url(), &world->env, true);
-    if (pg_connect(pg, &committed, &err))
-        fail_msg("%s", err.text);
+    struct world *world = *state;
+    struct operation *op = make_operation(world, "refund", "k", 1);
+    admit(world, op);
+    PGconn *conn = postgres_connect();
+    PQclear(PQexec(conn, "SET search_path = onced; DROP TYPE admission_row, move_row, mark_row; "
+                         "DELETE FROM migrations WHERE version > 1"));
+    PQfinish(conn);
+    struct ledger *own = world->ledger;
+    world->ledger = open_gateway(NULL);
+    assert_int_equal(stored("SELECT max(version) FROM migrations"), PG_SCHEMA_VERSION);
+    assert_same_operation(get(world, op->id), op);
+    move(world, op, STATE_DISPATCHED);
+    assert_int_equal(admit(world, make_operation(world, "refund", "k2", 2)).verdict, VERDICT_NEW);
+    ledger_close(world->ledger);
+    world->ledger = own;
+    move(world, op, STATE_COMPLETED_SUCCESS);
 }
+
+/* ---- what is asked of a server ---- */
 
 /* A connection that asks for nothing of the kind gets commits that are durable here and at the standby. */
 static void a_commit_is_durable_whatever_the_role_says(void **state)
@@ -1020,6 +1039,7 @@ int run_postgres_tests(void)
         POSTGRES_TEST(texts_that_postgres_refuses_are_mended),
         POSTGRES_TEST(refusals_say_what_to_do),
         POSTGRES_TEST(tables_are_made_once),
+        POSTGRES_TEST(an_older_schema_is_migrated),
         POSTGRES_TEST(a_commit_is_durable_whatever_the_role_says),
         POSTGRES_TEST(a_former_primary_is_refused),
         POSTGRES_TEST(a_commit_with_a_warning_is_found_out),
