@@ -844,16 +844,19 @@ static struct ledger_request *make_move_of_copy(struct world *world, struct oper
 /* Whatever of a batch is written together, each command finds what those before it have done. */
 static void commands_of_a_batch_follow_one_another(void **state)
 {
-    enum { ROUNDS = 40, EACH = 5 };
+    enum { ROUNDS = 40, EACH = 7 };
     struct world *world = *state;
     struct order order = {0};
     struct ledger_request *requests[ROUNDS][EACH];
-    struct operation *ops[ROUNDS];
+    struct operation *ops[ROUNDS], *left[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
         struct ledger_request *first = make_repeat(world, "mail", i, NULL);
         assert_int_equal(verdict_of(world, first), VERDICT_NEW);
         ops[i] = first->admit.admission.op;
         move(world, ops[i], STATE_DISPATCHED);
+        left[i] = make_operation(world, arena_printf(&world->arena, "pay%d", i), "k", 1);
+        admit(world, left[i]);
+        move(world, left[i], STATE_DISPATCHED);
     }
     for (int i = 0; i < ROUNDS; i++) {
         struct ledger_request *mark = make_request(world, LEDGER_MARK);
@@ -863,6 +866,10 @@ static void commands_of_a_batch_follow_one_another(void **state)
         world->now_ms += 5000; /* outside the window: the mark decides */
         all[3] = make_repeat(world, "mail", i, NULL);
         all[4] = make_repeat(world, "mail", i, NULL);
+        all[5] = make_request(world, LEDGER_MARK);
+        all[5]->mark = (struct ledger_mark){.operation = left[i]->id, .tenant = left[i]->tenant, .orphaned = true};
+        all[6] = make_admit(world, make_operation(world, left[i]->tool, "k2", 2));
+        all[6]->admit.admission.hold_in_doubt = true;
         for (int j = 0; j < EACH; j++) {
             requests[i][j] = numbered(world, all[j], &order, i * EACH + j);
             ledger_submit(world->ledger, requests[i][j]);
@@ -876,6 +883,7 @@ static void commands_of_a_batch_follow_one_another(void **state)
         assert_int_equal(requests[i][3]->admit.result.verdict, VERDICT_NEW);
         assert_int_equal(requests[i][4]->admit.result.verdict, VERDICT_JOIN);
         assert_string_equal(requests[i][4]->admit.result.existing->id, requests[i][3]->admit.admission.op->id);
+        assert_int_equal(requests[i][6]->admit.result.verdict, VERDICT_HELD);
         ops[i]->delivered = true;
         assert_same_operation(get(world, ops[i]->id), ops[i]);
         for (int j = 0; j < EACH; j++)
