@@ -21,6 +21,7 @@ from test_failover import Load, gateway, judge
 pytestmark = pytest.mark.skipif(not there(), reason="PostgreSQL is missing (tools/setup.sh test)")
 
 ROUNDS = rounds(1)
+DEADLINE_S = 60 + 30 * ROUNDS  # of all callers of a test; a busy machine takes 6 s a round
 NO_SPACE = "No space left on device"
 
 
@@ -97,7 +98,7 @@ def children(gateways):
 def test_tables_can_not_grow(world, disk, database):
     """A statement fails with 53100; the server answers reads meanwhile."""
     gateways = [gateway(world, database.url) for _ in range(2)]
-    load, prober, alive = Load(gateways), Prober(gateways), children(gateways)
+    load, prober, alive = Load(gateways, deadline_s=DEADLINE_S), Prober(gateways), children(gateways)
     for _ in range(ROUNDS):
         load.goes_on()
         disk.fill("base")
@@ -154,7 +155,7 @@ def start_again(disk):
 def test_log_can_not_grow(world, disk, database):
     """The server dies of it (PANIC) and ends, since it can not recover either."""
     gateways = [gateway(world, database.url) for _ in range(2)]
-    load, prober, alive, deaths = Load(gateways), Prober(gateways), children(gateways), 0
+    load, prober, alive, deaths = Load(gateways, deadline_s=DEADLINE_S), Prober(gateways), children(gateways), 0
     for _ in range(ROUNDS):
         load.goes_on()
         disk.use_up_the_log()
@@ -184,7 +185,7 @@ def test_commits_are_answered_by_the_servers_death(world, disk, database):
     wanted = 20 * ROUNDS
     wire = Wire(disk.port)
     onced = gateway(world, disk.url(database.name, port=wire.port), server={"log": "error"})
-    load = Load([onced])
+    load = Load([onced], deadline_s=DEADLINE_S)
     while wire.dropped < wanted:
         wire.drop = "panic"
         load.goes_on(3)
