@@ -189,7 +189,7 @@ def test_64_callers_of_one_key(world):
 
 def lose(world, side, count):
     """Every COMMIT is cut until as many were lost; each call ends by what the database says."""
-    onced = world.start(provider=world.provider(connections=8))
+    onced = world.start({"transfer": transfer(retry=PATIENT)}, provider=world.provider(connections=8))
     world.wire.drop = side
     intents = [Intent("transfer", f"k{n}", arguments(n)) for n in range(count)]
 
