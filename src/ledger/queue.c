@@ -231,9 +231,9 @@ bool queue_pause(struct queue *queue, int timeout_ms)
     int rc = 0;
     pthread_mutex_lock(&queue->mutex);
     while (!queue->waiting.first && !queue->closing && rc == 0) {
-        queue->idle++;
+        queue->pausing++;
         rc = pthread_cond_timedwait(&queue->work, &queue->mutex, &until);
-        queue->idle--;
+        queue->pausing--;
     }
     bool closing = queue->closing;
     pthread_mutex_unlock(&queue->mutex);
@@ -276,8 +276,11 @@ static void flush(struct queue *queue)
     }
     size_t least = queue->busy > 0 ? QUEUE_BESIDE_LEAST : 1;
     bool wake = queue->idle > 0 && queue->waiting_count >= least;
+    bool wake_all = queue->pausing > 0 && queue->waiting.first;
     pthread_mutex_unlock(&queue->mutex);
-    if (wake)
+    if (wake_all)
+        pthread_cond_broadcast(&queue->work);
+    else if (wake)
         pthread_cond_signal(&queue->work);
     if (refused_first && queue->notify)
         queue->notify(queue->user);

@@ -71,6 +71,7 @@ struct queue {
     bool closing;  /* the ledger is being closed: what was submitted is finished, nobody waits for better times */
     bool stopping;
     int idle;         /* lanes that wait for work */
+    int pausing;      /* lanes in queue_pause: whatever is submitted wakes them */
     int busy;         /* lanes that are at a batch */
     uint64_t taken;   /* batches */
     int64_t commands; /* executed since start; … to here */

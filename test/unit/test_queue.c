@@ -3,6 +3,7 @@
 #include "support/test.h"
 
 #include <semaphore.h>
+#include <time.h>
 
 #define REQUESTS_MAX 64
 
@@ -288,6 +289,45 @@ static void test_refusals_wait_for_no_other_batch(void **state)
     assert_int_equal(lanes.f.done[QUEUE_BESIDE_LEAST], 0);
 }
 
+static void run_pausing(void *owner, int lane, struct ledger_request *first, size_t count)
+{
+    struct lanes *lanes = owner;
+    (void)lane, (void)count;
+    if (first == &lanes->f.requests[0]) {
+        queue_pause(&lanes->f.queue, 60000);
+        sem_post(&lanes->second_has_run);
+    }
+    first->code = ERR_NONE;
+}
+
+/* Whoever waits for better times can tell what comes meanwhile, be it little. */
+static void test_what_is_submitted_ends_a_pause(void **state)
+{
+    (void)state;
+    struct lanes lanes;
+    struct err err = {0};
+    begin(&lanes.f, false);
+    lanes.f.queue.run = run_pausing;
+    lanes.f.queue.beside = everything_runs_beside;
+    lanes.f.queue.lanes = 2;
+    sem_init(&lanes.second_has_run, 0, 0);
+    assert_int_equal(queue_start(&lanes.f.queue, &err), ERR_NONE);
+    submit(&lanes.f, 0, 1);
+    for (bool pausing = false; !pausing;) {
+        pthread_mutex_lock(&lanes.f.queue.mutex);
+        pausing = lanes.f.queue.pausing == 1;
+        pthread_mutex_unlock(&lanes.f.queue.mutex);
+    }
+    submit(&lanes.f, 1, 2);
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 20;
+    assert_int_equal(sem_timedwait(&lanes.second_has_run, &until), 0);
+    finish(&lanes.f, 2);
+    end(&lanes.f);
+    sem_destroy(&lanes.second_has_run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,6 +339,7 @@ int main(void)
         cmocka_unit_test(test_a_full_queue_refuses),
         cmocka_unit_test(test_batches_are_handed_over_in_their_order),
         cmocka_unit_test(test_refusals_wait_for_no_other_batch),
+        cmocka_unit_test(test_what_is_submitted_ends_a_pause),
     };
     return cmocka_run_group_tests_name("queue", tests, NULL, NULL);
 }
