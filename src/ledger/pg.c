@@ -61,7 +61,7 @@ struct postgres_ledger {
     struct queue queue;
     struct pg_news *_Atomic news; /* NULL: nobody wants them */
     struct lane lanes[QUEUE_LANES_MAX];
-    _Atomic int64_t timeline; /* the newest that a lane has seen (pg.timeline) */
+    _Atomic int64_t timeline; /* the newest that a lane has seen (pg.server) */
 };
 
 static int64_t monotonic_ms(void)
@@ -341,8 +341,7 @@ static int rests(void *owner, int number)
 {
     struct lane *lane = &((struct postgres_ledger *)owner)->lanes[number];
     struct err ignored = {0};
-    bool needed = number > 0 || lane->outdated;
-    if (!needed || (lane->pg.conn && !lane->outdated))
+    if (!lane->outdated && (number == 0 || lane->pg.conn))
         return 0;
     if (queue_closing(&lane->ledger->queue))
         return number > 0 ? PAUSE_MIN_MS : 0;
