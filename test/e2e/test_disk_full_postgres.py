@@ -95,6 +95,17 @@ def children(gateways):
     return [onced.process.child.pid for onced in gateways if onced.process.alive()]
 
 
+def all_was_done(world, database, gateways, alive, load, prober):
+    """There is space again: everything goes on, by the same processes. How many requests the provider had."""
+    load.goes_on()
+    prober.settle()
+    load.stop()
+    judge(world, gateways, load.intents + prober.intents)
+    requests = nothing_without_a_record(world, database)
+    assert children(gateways) == alive and len(alive) == 2
+    return requests
+
+
 def test_tables_can_not_grow(world, disk, database):
     """A statement fails with 53100; the server answers reads meanwhile."""
     gateways = [gateway(world, database.url) for _ in range(2)]
@@ -108,12 +119,7 @@ def test_tables_can_not_grow(world, disk, database):
         assert gateways[0].client.get("/healthz").status == 200
         nothing_without_a_record(world, database)
         disk.free()
-    load.goes_on()
-    prober.settle()
-    load.stop()
-    judge(world, gateways, load.intents + prober.intents)
-    requests = nothing_without_a_record(world, database)
-    assert children(gateways) == alive and len(alive) == 2
+    requests = all_was_done(world, database, gateways, alive, load, prober)
     figure("tables_full", f"tables could not grow {ROUNDS} times, under {len(load.intents) + len(prober.intents)} calls by way of two gateways: "
            f"{requests} requests at the provider, each with its record", requests=requests)
 
@@ -169,12 +175,7 @@ def test_log_can_not_grow(world, disk, database):
         assert gateways[0].client.get("/readyz").status == 503 and gateways[0].client.get("/healthz").status == 200
         deaths += 1
         start_again(disk)
-    load.goes_on()
-    prober.settle()
-    load.stop()
-    judge(world, gateways, load.intents + prober.intents)
-    requests = nothing_without_a_record(world, database)
-    assert children(gateways) == alive and len(alive) == 2
+    requests = all_was_done(world, database, gateways, alive, load, prober)
     figure("log_full", f"the server died {deaths} times of a write-ahead log that could not grow, under {len(load.intents) + len(prober.intents)} calls by way of two "
            f"gateways: {requests} requests at the provider, each with its record and once", requests=requests)
 
