@@ -145,6 +145,37 @@ static void one_gateway_is_elected(void **state)
     assert_int_equal(stored("SELECT count(*) FROM operations"), CALLS);
 }
 
+/* Two gateways admit alike calls, each in a transaction that has written its own and not ended when the other one
+ * begins: nothing but a lock keeps either from finding nothing. Returns how many were new. */
+static size_t overlap(struct world *world, void (*shape)(struct world *world, struct ledger_request *request, int call))
+{
+    struct ledger *gateways[2] = {world->ledger, open_gateway(NULL)};
+    struct asked *asked[2];
+    size_t fresh = 0;
+    PGconn *conn = postgres_connect();
+    postgres_number(conn, "BEGIN");
+    postgres_number(conn, "LOCK TABLE onced.counters IN SHARE MODE"); /* the last thing a batch writes */
+    for (int g = 0; g < 2; g++) {
+        struct ledger_request *request = make_admit(world, make_operation(world, "refund", "k", 1));
+        shape(world, request, g);
+        asked[g] = ask(world, gateways[g], request);
+    }
+    while (
+        stored("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onced' AND wait_event_type = 'Lock'") <
+        2) {
+    }
+    PQfinish(conn);
+    for (int g = 0; g < 2; g++) {
+        wait_for(gateways[g], &asked[g], 1);
+        if (asked[g]->request->code)
+            fail_msg("%s", asked[g]->request->err.text);
+        fresh += asked[g]->request->admit.result.verdict == VERDICT_NEW;
+    }
+    forget(asked, 2);
+    ledger_close(gateways[1]);
+    return fresh;
+}
+
 /* Under random keys: what elects is that the call repeats another one. */
 static void as_repeat(struct world *world, struct ledger_request *request, int call)
 {
@@ -163,8 +194,15 @@ static void one_gateway_is_elected_without_a_key(void **state)
     assert_int_equal(stored("SELECT count(*) FROM operations"), CALLS);
 }
 
+static void a_repetition_under_way_is_found(void **state)
+{
+    struct world *world = *state;
+    assert_int_equal(overlap(world, as_repeat), 1);
+    assert_int_equal(stored("SELECT count(*) FROM operations"), 1);
+}
+
 /* All from one budget that has room for 100. */
-static void as_debit(struct world *world, struct ledger_request *request, int call)
+static void debit(struct world *world, struct ledger_request *request, int call, int amount)
 {
     struct operation *op = request->admit.admission.op;
     struct claims *claims = arena_zero(&world->arena, sizeof *claims);
@@ -173,12 +211,22 @@ static void as_debit(struct world *world, struct ledger_request *request, int ca
     claims->debits[0] = (struct claim_debit){.budget = "daily",
                                              .subject = "",
                                              .key = "",
-                                             .amount = decimal_of(1),
+                                             .amount = decimal_of(amount),
                                              .per_ms = 86400000,
                                              .limit = decimal_of(100)};
     claims->debit_count = 1;
     request->admit.admission.claims = claims;
     op->claims = claims_write(&world->arena, claims);
+}
+
+static void as_debit(struct world *world, struct ledger_request *request, int call)
+{
+    debit(world, request, call, 1);
+}
+
+static void as_debit_of_all(struct world *world, struct ledger_request *request, int call)
+{
+    debit(world, request, call, 100);
 }
 
 static void a_budget_is_never_overdrawn(void **state)
@@ -187,6 +235,11 @@ static void a_budget_is_never_overdrawn(void **state)
     size_t refused;
     assert_int_equal(race(world, as_debit, &refused), 100);
     assert_int_equal(refused, GATEWAYS * CALLS - 100);
+}
+
+static void a_debit_under_way_counts(void **state)
+{
+    assert_int_equal(overlap(*state, as_debit_of_all), 1);
 }
 
 static void a_transition_is_made_once(void **state)
@@ -1015,7 +1068,9 @@ int run_postgres_tests(void)
     const struct CMUnitTest tests[] = {
         POSTGRES_TEST(one_gateway_is_elected),
         POSTGRES_TEST(one_gateway_is_elected_without_a_key),
+        POSTGRES_TEST(a_repetition_under_way_is_found),
         POSTGRES_TEST(a_budget_is_never_overdrawn),
+        POSTGRES_TEST(a_debit_under_way_counts),
         POSTGRES_TEST(a_transition_is_made_once),
         POSTGRES_TEST(each_tenant_has_its_place),
         POSTGRES_TEST(no_index_leads_to_a_whole_tenant),
