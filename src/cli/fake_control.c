@@ -104,8 +104,8 @@ static void write_requests(struct json_out *out, struct fake_request *request)
 
 static void write_index(struct json_out *out, struct fake_request *request)
 {
-    static const char *const paths[] = {"/_fake/effects", "/_fake/requests", "/_fake/stats", "/_fake/config",
-                                        "/_fake/script",  "/_fake/webhooks", "/_fake/reset"};
+    static const char *const paths[] = {"/_fake/effects", "/_fake/requests", "/_fake/stats",   "/_fake/config",
+                                        "/_fake/script",  "/_fake/webhooks", "/_fake/release", "/_fake/reset"};
     json_out_object(out);
     json_out_member_int(out, "pid", getpid());
     json_out_name(out, "paths");
@@ -148,14 +148,16 @@ static void post(struct fake_request *request)
     struct fake *fake = request->fake;
     struct err err = {0};
     struct json *body = NULL;
-    bool reset = str_is(request->path, "/_fake/reset");
-    if (!reset && json_parse(&request->arena, buf_str(&request->body), &json_limits_default, &body, &err)) {
+    bool reset = str_is(request->path, "/_fake/reset"), release = str_is(request->path, "/_fake/release");
+    if (!reset && !release && json_parse(&request->arena, buf_str(&request->body), &json_limits_default, &body, &err)) {
         fake_answer_error(request, 400, "invalid_request", "%s", err.text);
         return;
     }
     request->status = 200;
     if (reset) {
         fake_server_reset(fake);
+    } else if (release) {
+        fake_server_release(fake);
     } else if (str_is(request->path, "/_fake/config")) {
         fake_config_apply(&fake->config, body, &err);
     } else if (str_is(request->path, "/_fake/script")) {

@@ -442,6 +442,20 @@ void fake_server_reset(struct fake *fake)
     fake->config = fake->options.config;
 }
 
+void fake_server_release(struct fake *fake)
+{
+    for (struct fake_request *request = fake->newest; request; request = request->older) {
+        bool commits = request->commit_timer.place;
+        if (commits)
+            fake_timer_start(&fake->timers, &request->commit_timer, fake->now_ms);
+        if (fake_webhooks_hold(request))
+            request->hold_ms = 0;
+        else if (request->phase == PHASE_HELD &&
+                 (!commits || request->hold_ms < 0)) /* a slow one waits for its commit */
+            fake_timer_start(&fake->timers, &request->hold_timer, fake->now_ms);
+    }
+}
+
 static enum err_code listen_on(const struct fake_options *options, int *out, unsigned *port, struct err *err)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)options->port)};

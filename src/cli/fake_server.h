@@ -3,7 +3,7 @@
  *
  *   RECEIVING ── body complete ──> fake_api_start / fake_control decides: answer, delivery, how long to hold
  *       │ nothing to wait for                   │ held: the connection is suspended, its timer runs
- *       v                                       v (timer, late commit, client gone, reset, stop)
+ *       v                                       v (timer, late commit, client gone, release, reset, stop)
  *     READY ──> delivered: answered by the library, or raw bytes / FIN / RST on the socket, then closed
  *
  * A late commit may outlive its connection: the request is freed when both are over. */
@@ -136,5 +136,8 @@ struct fake_entry *fake_request_entry(struct fake_request *request);
 /* Forgets all effects, keys, requests, scripts; held requests are closed, late commits cancelled; settings as at the
  * start. */
 void fake_server_reset(struct fake *fake);
+/* As if the time of all that waits were over: slow and late commits happen, held answers go out (or what is to become of
+ * them). What an object that was accepted becomes, and what webhooks wait for, keeps its time. */
+void fake_server_release(struct fake *fake);
 
 #endif

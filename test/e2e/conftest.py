@@ -79,7 +79,7 @@ class World:
 
     def stop(self):
         if self.provider.process.alive():
-            self.provider.release()
+            self.provider.reset()
         for onced in self.daemons:
             if onced.process.alive():
                 onced.stop()

@@ -425,6 +425,32 @@ def test_drip_to_a_client_that_leaves(provider):
     wait_until(lambda: provider.stats()["held"] == 0)
 
 
+def test_release(provider):
+    """What waits ends when told, and is counted as if it had ended by itself."""
+    answers = {}
+
+    def write(fault):
+        try:
+            answers[fault] = provider.write(fault, payment_id=fault, reference=fault)[0]
+        except (ConnectionError, http.client.HTTPException):
+            answers[fault] = "closed"
+
+    faults = ["timeout_after_commit", "timeout_before_commit", "slow:600000", "late_commit:600000"]
+    threads = [threading.Thread(target=write, args=[fault]) for fault in faults]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: provider.stats()["held"] == 4)
+    assert provider.effects()["effects"] == 1 and not answers
+    provider.call("POST", "/_fake/release")
+    wait_until(lambda: len(answers) == 4)
+    for thread in threads:
+        thread.join()
+    assert answers == {"timeout_after_commit": 201, "timeout_before_commit": "closed", "slow:600000": 201,
+                       "late_commit:600000": "closed"}
+    assert provider.effects()["by_reference"] == {"timeout_after_commit": 1, "slow:600000": 1, "late_commit:600000": 1}
+    assert provider.write(payment_id="next")[0] == 201
+
+
 def test_late_commit(provider):
     """S77: the client is gone (or told an error), the effect comes later."""
     assert raw(provider, "late_commit=300", 0.1) == (b"", "timeout")

@@ -51,7 +51,7 @@ class Gateways:
             if onced.process.alive():
                 onced.process.go_on()
         if self.provider.process.alive():
-            self.provider.release()
+            self.provider.reset()
         for onced in self.all:
             if onced.process.alive():
                 onced.stop()

@@ -49,7 +49,12 @@ class Provider:
         return self.client.get("/_fake/webhooks").body["events"]
 
     def release(self):
-        """Lets go of everything that is held, so that processes can stop; the counts are gone after it."""
+        """Lets go of everything that is held, as if its time were over."""
+        answer = self.client.post("/_fake/release", {})
+        assert answer.status == 200, answer
+
+    def reset(self):
+        """Closes everything that is held and holds nothing more, so that processes can stop; the counts are gone after it."""
         self.client.post("/_fake/reset", {})
 
     # ---- the truth ----
