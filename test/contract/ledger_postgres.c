@@ -18,11 +18,15 @@ struct asked {
     struct ledger_request *request;
     struct arena arena;
     bool done;
+    unsigned place; /* in the order in which all were done */
 };
 
 static void note_done(struct ledger_request *request)
 {
-    *(bool *)request->user = true;
+    static unsigned places;
+    struct asked *asked = request->user;
+    asked->done = true;
+    asked->place = ++places;
 }
 
 /* Hands a request over without waiting for it. */
@@ -33,7 +37,7 @@ static struct asked *ask(struct world *world, struct ledger *ledger, struct ledg
     asked->request = request;
     request->arena = &asked->arena;
     request->done = note_done;
-    request->user = &asked->done;
+    request->user = asked;
     ledger_submit(ledger, request);
     return asked;
 }
@@ -530,7 +534,7 @@ static void await_waiting(struct world *world, long lock)
 static void give_time(long sql_count, const char *sql)
 {
     struct timespec pause = {.tv_nsec = 10000000};
-    for (int i = 0; i < 30 && stored(sql) < sql_count; i++)
+    for (int i = 0; i < 60 && stored(sql) < sql_count; i++)
         nanosleep(&pause, NULL);
 }
 
@@ -573,8 +577,10 @@ static void a_batch_is_done_beside_another(void **state)
         assert_false(asked[i]->done);
     let_go(&hold);
     wait_for(world->ledger, asked, 1 + BESIDE);
-    for (int i = 0; i <= BESIDE; i++)
+    for (int i = 0; i <= BESIDE; i++) {
         assert_int_equal(asked[i]->request->code, 0);
+        assert_int_equal(asked[i]->place, asked[0]->place + (unsigned)i);
+    }
     forget(asked, 1 + BESIDE);
 }
 
