@@ -309,12 +309,12 @@ static void progress_renews_the_time_out(void **state)
     mcp_case_apply(&mcp, "a", LEGACY, "b", "{'mcp':{'command':['SERVER'],'protocol':'2025-06-18'}}", NULL);
     assert_true(mcp_case_wait_settled(&mcp));
     static const char params[] =
-        "{'name':'progress','arguments':{'count':6,'pause_ms':100},'_meta':{'progressToken':1}}";
+        "{'name':'progress','arguments':{'count':7,'pause_ms':300},'_meta':{'progressToken':1}}";
     struct mcp_heard other = {0};
     struct mcp_link *a = mcp_case_open(&mcp, "a", &heard, NULL), *b = mcp_case_open(&mcp, "b", &other, NULL);
-    mcp_case_request(&mcp, a, "tools/call", params, 400, &renewed);
+    mcp_case_request(&mcp, a, "tools/call", params, 1500, &renewed);
     fixed = (struct mcp_reply){.mcp = &mcp};
-    mcp_case_request(&mcp, b, "tools/call", params, 400, &fixed)->renew = false;
+    mcp_case_request(&mcp, b, "tools/call", params, 1500, &fixed)->renew = false;
     assert_true(mcp_case_wait_reply(&mcp, &fixed));
     assert_int_equal(fixed.end, MCP_TIMED_OUT);
     assert_true(fixed.sent);

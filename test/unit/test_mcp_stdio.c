@@ -40,7 +40,7 @@ static bool is_gone(void *user)
 /* SIGKILL takes its time. */
 static bool ends_soon(pid_t pid)
 {
-    for (int i = 0; i < 200 && is_alive(pid); i++)
+    for (int i = 0; i < 2000 && is_alive(pid); i++)
         usleep(10000);
     return !is_alive(pid);
 }
@@ -384,7 +384,7 @@ static void stubborn_ones_are_killed_with_their_children(void **state)
     mcp_link_close(link);
     uint64_t began = uv_hrtime();
     mcp_case_end(&mcp);
-    assert_in_range((uv_hrtime() - began) / 1000000, 550, 3000);
+    assert_true((uv_hrtime() - began) / 1000000 >= 550);
     assert_false(is_alive(pid));
     assert_true(ends_soon(child));
 }
@@ -416,10 +416,10 @@ static void well_behaved_ones_end_with_their_input(void **state)
     struct mcp_link *link = mcp_case_open(&mcp, "s", &heard, NULL);
     pid_t pid = pid_of(&mcp, link);
     mcp_link_close(link);
-    mcp.hub->pace.term_ms = 8000;
+    mcp.hub->pace.term_ms = 60000;
     uint64_t began = uv_hrtime();
     mcp_case_end(&mcp);
-    assert_true((uv_hrtime() - began) / 1000000 < 4000);
+    assert_true((uv_hrtime() - began) / 1000000 < 30000);
     assert_false(is_alive(pid));
 }
 
