@@ -12,10 +12,8 @@ With ONCED_SWEEP set it kills at passes 1 to 6 of each mark, else at the first t
 import json
 import os
 import pathlib
-import random
 import re
 import signal
-import socket
 import time
 
 import pytest
@@ -23,6 +21,7 @@ import pytest
 from onced_e2e import binary, ledgers, registry
 from onced_e2e.crash import Intent, Line, word
 from onced_e2e.figures import figure
+from onced_e2e.ports import free_port
 from onced_e2e.process import Failed
 from onced_e2e.wait import Background, wait_until
 
@@ -127,19 +126,6 @@ def start_callers(onced, world, intents):
 
 
 # ---- one life that ends at a mark ----
-
-
-def free_port():
-    """Below the range that outgoing connections take theirs from: it has to stay free while the daemon is down."""
-    for _ in range(1000):
-        port = random.randrange(15000, 32000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
-    raise AssertionError("no free port")
 
 
 def prepare(world):

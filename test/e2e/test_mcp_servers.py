@@ -18,9 +18,9 @@ import pytest
 
 from onced_e2e import mcp
 from onced_e2e.client import LOST, Client
+from onced_e2e.ports import free_port
 from onced_e2e.process import environment
 from onced_e2e.rpc import Mcp
-from onced_e2e.stripe import free_port
 from onced_e2e.wait import Background, wait_until
 
 ROUNDS = int(os.environ.get("ONCED_ROUNDS", "10"))

@@ -20,9 +20,10 @@ import pytest
 from onced_e2e import binary, registry
 from onced_e2e.crash import Intent, Line, word
 from onced_e2e.figures import figure
+from onced_e2e.ports import free_port
 from onced_e2e.process import Failed, environment
 from onced_e2e.wait import Background
-from test_kill_points import FIELDS, QUICK, free_port
+from test_kill_points import FIELDS, QUICK
 
 KINDS = ["malloc", "write", "fsync", "open", "socket", "connect", "accept", "send", "recv"]  # as in preload.c
 SWEEPS = [

@@ -19,6 +19,7 @@ import socket
 import subprocess
 import threading
 
+from onced_e2e.ports import free_port
 from onced_e2e.wait import wait_until
 
 EXIM, DOVECOT = "/usr/sbin/exim4", "/usr/sbin/dovecot"
@@ -127,12 +128,6 @@ userdb {{
   args = uid={user} gid={group} home={folder}/home/%u
 }}
 """
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def can_connect(port):

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from onced_e2e import binary, ledgers, registry
 from onced_e2e.client import Client
+from onced_e2e.ports import free_port
 from onced_e2e.process import Process, environment
 from onced_e2e.wait import wait_until
 
@@ -19,7 +20,7 @@ class Onced:
         self.ledger = ledger or ledgers.new(folder)
         self.prefix = prefix
         self.process = Process("onced", folder / "onced.log")
-        self.port = 0
+        self.port = free_port()
         self.client = None
 
     # ---- life ----

@@ -11,7 +11,8 @@ import tempfile
 import threading
 
 from onced_e2e import binary
-from onced_e2e.postgres import USER, Cluster, Database, Port, free_port
+from onced_e2e.ports import free_port
+from onced_e2e.postgres import USER, Cluster, Database, Port
 from onced_e2e.wait import wait_until
 
 # On the primary: its commits wait for the standby of that name.

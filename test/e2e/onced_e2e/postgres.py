@@ -17,6 +17,8 @@ import subprocess
 import tempfile
 import threading
 
+from onced_e2e.ports import free_port
+
 BINARIES = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name) if path.parent.name.isdigit() else 0)
 USER = "postgres"
 
@@ -28,12 +30,6 @@ def there():
         return os.getuid() != 0 or bool(pwd.getpwnam(USER))
     except KeyError:
         return False
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Cluster:

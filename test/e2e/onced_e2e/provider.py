@@ -2,13 +2,14 @@
 
 from onced_e2e import binary, webhooks
 from onced_e2e.client import Client
+from onced_e2e.ports import free_port
 from onced_e2e.process import Process
 
 
 class Provider:
-    def __init__(self, folder, port=0):
+    def __init__(self, folder, port=None):
         self.process = Process("fake provider", folder / "provider.log")
-        self.port = port
+        self.port = port or free_port()
         self.client = None
 
     @property

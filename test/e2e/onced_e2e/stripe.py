@@ -14,7 +14,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import socketserver
 import subprocess
 import threading
@@ -22,15 +21,11 @@ import time
 
 import pytest
 
+from onced_e2e.ports import free_port
+
 MOCK = pathlib.Path(__file__).resolve().parents[1] / "node_modules/stripe-stateful-mock/dist/cli.js"
 KEY = "sk_test_onced"
 FORWARDED = ("authorization", "content-type", "idempotency-key")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Mock:
