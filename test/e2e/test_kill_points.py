@@ -74,6 +74,7 @@ class Marked(Intent):
 def traffic(mark, life):
     """Enough of everything for `life` passes of any mark."""
     first = 1000 * life
+    narrow = "slow:200" if mark == "queued" else None  # so that the second one comes while the first one is under way
     if mark in COPIES_THE_LOG:
         return [Marked("bulk", first + n, bulk="x" * BULK_BYTES) for n in range(BULK_CALLS)]
     intents = []
@@ -81,7 +82,7 @@ def traffic(mark, life):
         intents += [
             Marked("keyed", n, "close_after_commit|success"), Marked("keyed", 500 + n),
             Marked("lookup", n, "close_after_commit"),
-            Marked("narrow", n), Marked("narrow", 500 + n),
+            Marked("narrow", n, narrow), Marked("narrow", 500 + n, narrow),
             Marked("keyless", n, key=False),
             Marked("brief", n),
             Marked("manual", n, "close_after_commit"),
@@ -129,7 +130,7 @@ def start_callers(onced, world, intents):
 
 
 def prepare(world):
-    narrow = registry.provider(world.provider.url, key=registry.KEY_CONTRACT, connections=1)
+    narrow = registry.provider(world.provider.url, key=registry.KEY_CONTRACT, connections=1, timeout="20s")
     onced = world.prepare(tools(), server={"log": "error", "body_bytes_max": "2MB"}, providers={"narrow": narrow})
     onced.port = free_port()  # callers and the next lives have to know it, and the first one may end before it tells
     return onced
