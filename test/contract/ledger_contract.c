@@ -833,6 +833,37 @@ static void requests_end_in_their_order(void **state)
     }
 }
 
+/* A new version of a key is what the key means for whoever comes next, maybe in the same transaction. */
+static void corrected_calls_follow_one_another(void **state)
+{
+    enum { ROUNDS = 40, EACH = 2 };
+    struct world *world = *state;
+    struct order order = {0};
+    struct ledger_request *requests[ROUNDS][EACH];
+    for (int i = 0; i < ROUNDS; i++) {
+        struct operation *op = make_operation(world, "refund", arena_printf(&world->arena, "k%d", i), 1);
+        admit(world, op);
+        move(world, op, STATE_FAILED_PERMANENT);
+    }
+    for (int i = 0; i < ROUNDS * EACH; i++) {
+        const char *key = arena_printf(&world->arena, "k%d", i / EACH);
+        struct operation *op = make_operation(world, "refund", key, i % EACH ? 1 : 2);
+        struct ledger_request *request = numbered(world, make_admit(world, op), &order, i);
+        requests[i / EACH][i % EACH] = request;
+        ledger_submit(world->ledger, request);
+    }
+    finish(world, &order, ROUNDS * EACH);
+    assert_false(order.wrong);
+    for (int i = 0; i < ROUNDS; i++) {
+        const struct admission_result *first = &requests[i][0]->admit.result, *second = &requests[i][1]->admit.result;
+        assert_int_equal(first->verdict, VERDICT_NEW);
+        assert_int_equal(second->verdict, VERDICT_CONFLICT);
+        assert_string_equal(second->existing->id, requests[i][0]->admit.admission.op->id);
+        for (int j = 0; j < EACH; j++)
+            arena_release(requests[i][j]->arena);
+    }
+}
+
 static struct ledger_request *make_move_of_copy(struct world *world, struct operation **op, enum state to)
 {
     struct operation *moved = arena_alloc(&world->arena, sizeof *moved);
@@ -989,6 +1020,7 @@ static const struct CMUnitTest decisions[] = {
     CONTRACT_TEST(a_version_that_landed_late_answers_for_its_key),
     CONTRACT_TEST(a_dropped_failure_opens_the_next_version),
     CONTRACT_TEST(requests_end_in_their_order),
+    CONTRACT_TEST(corrected_calls_follow_one_another),
     CONTRACT_TEST(commands_of_a_batch_follow_one_another),
     CONTRACT_TEST(only_the_guilty_fails),
 };
