@@ -21,7 +21,6 @@ import pytest
 from onced_e2e import binary, ledgers, registry
 from onced_e2e.crash import Intent, Line, word
 from onced_e2e.figures import figure
-from onced_e2e.ports import free_port
 from onced_e2e.process import Failed
 from onced_e2e.wait import Background, wait_until
 
@@ -131,9 +130,7 @@ def start_callers(onced, world, intents):
 
 def prepare(world):
     narrow = registry.provider(world.provider.url, key=registry.KEY_CONTRACT, connections=1, timeout="20s")
-    onced = world.prepare(tools(), server={"log": "error", "body_bytes_max": "2MB"}, providers={"narrow": narrow})
-    onced.port = free_port()  # callers and the next lives have to know it, and the first one may end before it tells
-    return onced
+    return world.prepare(tools(), server={"log": "error", "body_bytes_max": "2MB"}, providers={"narrow": narrow})
 
 
 def leave_something(onced, world, count):

@@ -20,7 +20,6 @@ import pytest
 from onced_e2e import binary, registry
 from onced_e2e.crash import Intent, Line, word
 from onced_e2e.figures import figure
-from onced_e2e.ports import free_port
 from onced_e2e.process import Failed, environment
 from onced_e2e.wait import Background
 from test_kill_points import FIELDS, QUICK
@@ -85,7 +84,6 @@ class Run:
         self.name = name
         self.counts_file = world.folder / f"counts-{name}"
         self.onced = world.prepare(tools(), server={"log": "error"})
-        self.onced.port = free_port()
         options = environment()["ASAN_OPTIONS"] + ":verify_asan_link_order=0:handle_segv=0:handle_abort=0"
         self.prefix = ("env", f"ASAN_OPTIONS={options}", "ONCED_FAIL_NAMES_DEATH=1", f"LD_PRELOAD={preload()}", f"ONCED_FAIL={choice}",
                        f"ONCED_FAIL_COUNTS={self.counts_file}")
