@@ -161,8 +161,12 @@ void checker_sending(struct sim *sim, struct gateway *gateway, const struct mess
 
 /* The gateway sends by its clock while it holds the lease; another, whose clock is ahead, has taken over just now. What
  * leaves within the spread of the clocks lands within settle, as a late request does. */
-static bool lost_by_another_clock(const struct sim *sim, const struct check_try *try)
+static bool lost_by_another_clock(const struct sim *sim, unsigned number, const struct check_row *row,
+                                  const struct check_try *try, int64_t gateway_ms)
 {
+    if (try->outcome == OUTCOME_OPEN) /* claimed, and no more as yet */
+        return strcmp(row->former, sim->checker->gateways[number - 1].incarnation) == 0 &&
+               gateway_ms < row->former_until_ms && sim->now_ms - row->claimed_ms <= SIM_CLOCK_SPREAD_MS;
     return try->outcome == OUTCOME_LOST && sim->now_ms - try->finished_ms <= SIM_CLOCK_SPREAD_MS;
 }
 
@@ -179,7 +183,7 @@ void check_sending(struct sim *sim, unsigned number, const struct message *messa
     }
     if (try->sent)
         sim_violated(sim, "5.2 one request per attempt row: %s of %s is sent again", try->id, row->id);
-    if (try->kind == ATTEMPT_CALL && lost_by_another_clock(sim, try)) {
+    if (try->kind == ATTEMPT_CALL && lost_by_another_clock(sim, number, row, try, gateway_ms)) {
         try->sent = true;
         check_same_request(sim, row, message);
         return;

@@ -59,6 +59,9 @@ struct check_row { /* an operation, as its commits left it */
     int64_t rev, changed_ms /* true time */;
     char owner[INCARNATION_SIZE]; /* "" = nobody */
     int64_t lease_until_ms, wake_at_ms, updated_ms, completed_ms, retain_until_ms;
+    char former[INCARNATION_SIZE]; /* who held it before its owner claimed it, at claimed_ms (true time), and until when
+                                    */
+    int64_t former_until_ms, claimed_ms;
     bool by_evidence; /* completed while its last request was another's: nobody may have learned how that one ended */
     bool delivered, orphaned, dropped;
     char external_id[EXTERNAL_ID_SIZE];

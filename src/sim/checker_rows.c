@@ -816,6 +816,11 @@ static void claimed(struct checker_model *model, unsigned number, const struct l
         if (!free && (!claim->foreign || check_is_executor(row->owner))) /* an application is no former process */
             sim_violated(model->sim, "15 leases are exclusive: gw%u claims %s (intent %u), held by %s for %lld ms more",
                          number, row->id, row->intent, row->owner, (long long)(row->lease_until_ms - claim->now_ms));
+        if (strcmp(row->owner, claim->owner) != 0) {
+            check_copy(row->former, sizeof row->former, row->owner);
+            row->former_until_ms = row->lease_until_ms;
+            row->claimed_ms = model->sim->now_ms;
+        }
         check_copy(row->owner, sizeof row->owner, claim->owner);
         row->lease_until_ms = claim->now_ms + claim->lease_ms;
         row->wake_at_ms = ledger_renewal_ms(claim);

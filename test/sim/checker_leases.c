@@ -110,6 +110,36 @@ static void test_claim_of_an_ended_lease(void **state)
     expect_nothing(fix);
 }
 
+/* By its own clock the sender still holds the row; by that of the one that has claimed it, no more. */
+static void test_sent_when_another_clock_has_claimed(void **state)
+{
+    static const struct {
+        int64_t by_its_clock, after_ms;
+        unsigned sender;
+        const char *violation;
+    } cases[] = {
+        {NOW + 39999, 2000, 1, NULL},
+        {NOW + 40000, 2000, 1, "5.1, 15 leases are exclusive"},
+        {NOW + 39999, 2001, 1, "5.1, 15 leases are exclusive"},
+        {NOW + 39999, 2000, 3, "5.1, 15 leases are exclusive"},
+    };
+    struct fix *fix = *state;
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct operation *op = dispatched(fix, "mail", 1 + i);
+        struct message message = message_of(fix, op);
+        fix->sim.now_ms = NOW + 39000;
+        claim(fix, 2, op, NOW + 40000, false);
+        fix->sim.now_ms += cases[i].after_ms;
+        send_by(fix, cases[i].sender, &message, cases[i].by_its_clock);
+        if (cases[i].violation)
+            expect(fix, cases[i].violation);
+        else
+            expect_nothing(fix);
+        fix->result.violated = false;
+        fix->sim.now_ms = NOW;
+    }
+}
+
 static void test_claim_as_if_alone(void **state)
 {
     struct fix *fix = *state;
@@ -197,23 +227,15 @@ static void test_attempt_open_at_the_end(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_no_watch_planned),
-    TEST(test_watch_never_looked),
-    TEST(test_open_without_a_time),
-    TEST(test_lease_end_without_a_wake),
-    TEST(test_moved_over_a_lease),
-    TEST(test_people_go_over_a_lease),
-    TEST(test_lease_given_away),
-    TEST(test_claim_of_a_live_lease),
-    TEST(test_claim_of_an_ended_lease),
-    TEST(test_claim_as_if_alone),
-    TEST(test_dropped_too_early),
-    TEST(test_dropped_in_its_time),
-    TEST(test_no_tombstone),
-    TEST(test_committed_row_is_lost),
-    TEST(test_row_that_nobody_admitted),
-    TEST(test_unsettled_at_the_end),
-    TEST(test_waits_for_a_person_at_the_end),
+    TEST(test_no_watch_planned),        TEST(test_watch_never_looked),
+    TEST(test_open_without_a_time),     TEST(test_lease_end_without_a_wake),
+    TEST(test_moved_over_a_lease),      TEST(test_people_go_over_a_lease),
+    TEST(test_lease_given_away),        TEST(test_claim_of_a_live_lease),
+    TEST(test_claim_of_an_ended_lease), TEST(test_sent_when_another_clock_has_claimed),
+    TEST(test_claim_as_if_alone),       TEST(test_dropped_too_early),
+    TEST(test_dropped_in_its_time),     TEST(test_no_tombstone),
+    TEST(test_committed_row_is_lost),   TEST(test_row_that_nobody_admitted),
+    TEST(test_unsettled_at_the_end),    TEST(test_waits_for_a_person_at_the_end),
     TEST(test_attempt_open_at_the_end),
 };
 const struct test_part checker_leases = {"checker leases", tests, sizeof tests / sizeof *tests};
