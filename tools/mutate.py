@@ -33,6 +33,7 @@ COPIED = ("src", "test", "meson.build", "meson_options.txt", "docs", "examples",
 LEFT_OUT = ("test/e2e/", "test/fuzz/")
 MEMBERS = {"name", "design", "says", "file", "function", "before", "after", "caught_by", "historical", "simulator"}
 HANG_SECONDS = 60  # a test program that runs longer under a mutation is caught by its time-out
+PATIENCE_SECONDS = 20  # for what a test program was started by to put things away
 MEMORY_BYTES = 4 << 30
 SKIPPED = 77  # meson's: what it needs is not installed
 SIMULATOR = "src/cli/onced"
@@ -105,9 +106,21 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def run(command: list[str], cwd: str, env: dict[str, str], seconds: float, first: bool) -> tuple[int | None, str]:
+def end_group(process: subprocess.Popen, gently: bool) -> None:
+    if gently:
+        process.terminate()
+        try:
+            process.wait(PATIENCE_SECONDS)
+            return
+        except subprocess.TimeoutExpired:
+            pass
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+def run(command: list[str], cwd: str, env: dict[str, str], seconds: float, first: bool,
+        gently: bool = False) -> tuple[int | None, str]:
     """Exit status (None: took too long) and output. first: ends with the first test that fails. What the program started ends
-    with it."""
+    with it; gently: it sees to that itself."""
     process = subprocess.Popen(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
                                preexec_fn=limit_memory)
@@ -115,7 +128,7 @@ def run(command: list[str], cwd: str, env: dict[str, str], seconds: float, first
 
     def end() -> None:
         late.set()
-        os.killpg(process.pid, signal.SIGKILL)
+        end_group(process, gently)
 
     timer = threading.Timer(seconds, end)
     timer.start()
@@ -123,7 +136,7 @@ def run(command: list[str], cwd: str, env: dict[str, str], seconds: float, first
     for line in process.stdout:
         lines.append(line)
         if first and FAILED.match(line):
-            os.killpg(process.pid, signal.SIGKILL)
+            end_group(process, gently)
             break
     process.stdout.close()
     status = process.wait()
@@ -154,15 +167,13 @@ class Program:
         self.path = os.path.relpath(os.path.join(build, test["cmd"][at]), build)
         self.name = test["name"].split(" / ")[-1] if self.before else os.path.basename(self.path)
         self.args: list[str] = test["cmd"][at + 1:]
-        self.leaves_files = "contract" in self.path  # when it is killed
         self.seconds = 0.0  # of the sound sources
 
     def run(self, tree: "Tree", first: bool = False) -> list[str]:
         """Which tests fail; empty: all is well. first: one is enough."""
-        env = dict(os.environ, ONCED_SOURCE=tree.path, CMOCKA_MESSAGE_OUTPUT="STDOUT", MALLOC_ARENA_MAX="2")
+        env = dict(os.environ, ONCED_SOURCE=tree.path, CMOCKA_MESSAGE_OUTPUT="STDOUT", MALLOC_ARENA_MAX="2", TMPDIR=tree.temporary)
         status, output = run([*self.before, os.path.join(tree.build, self.path), *self.args], tree.build, env,
-                             HANG_SECONDS * 4 if self.before else HANG_SECONDS,
-                             first and not self.leaves_files)
+                             HANG_SECONDS * 2 if self.before else HANG_SECONDS, first, bool(self.before))
         if status in (0, SKIPPED):
             return []
         failed = failed_tests(output)
@@ -195,6 +206,9 @@ class Tree:
     def __init__(self, folder: str, options: list[str]):
         self.path = folder
         self.build = os.path.join(folder, "build")
+        self.temporary = os.path.join(folder, "temporary")  # what killed programs leave is gone with the copy
+        os.makedirs(self.temporary)
+        os.chmod(self.temporary, 0o1777)
         for name in source_files():
             if os.path.isfile(os.path.join(ROOT, name)):
                 target = os.path.join(folder, name)
@@ -270,6 +284,8 @@ def try_programs(tree: Tree, rule: Rule, programs: list[Program], every: bool, r
         failed = program.run(tree, not every)
         if failed and "(time-out)" not in failed[0]:
             again = program.run(tree, not every)
+            if not set(failed) & set(again):  # each at another first one: of all that fail
+                failed, again = program.run(tree), program.run(tree)
             failed = [name for name in failed if name in again]
         result.caught += failed
         if failed and not every:
@@ -450,6 +466,7 @@ def main() -> int:
         first, count = (int(number) for number in arguments.part.split("/"))
         rules = rules[(first - 1) % count :: count]
     with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
+        os.chmod(folder, 0o711)  # tests that become other users get to their files
         jobs = max(1, min(arguments.jobs, len(rules)))
         options = QUICK_TO_RUN if arguments.simulator else QUICK_TO_BUILD
         trees = [Tree(os.path.join(folder, str(n)), options) for n in range(jobs)]

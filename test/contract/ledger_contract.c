@@ -973,7 +973,7 @@ static int open_sqlite(void **state)
 {
     struct world *world = calloc(1, sizeof *world);
     world_init(world);
-    world_folder(world, "/tmp");
+    world_folder(world);
     world_open(world);
     *state = world;
     return 0;

@@ -14,6 +14,8 @@
 
 /* ---- setting ---- */
 
+#define PATIENCE_S 30
+
 struct asked {
     struct ledger_request *request;
     struct arena arena;
@@ -44,8 +46,11 @@ static struct asked *ask(struct world *world, struct ledger *ledger, struct ledg
 
 static void wait_for(struct ledger *ledger, struct asked **asked, size_t count)
 {
+    time_t end = time(NULL) + PATIENCE_S;
     for (size_t i = 0; i < count; i++) {
         while (!asked[i]->done) {
+            if (time(NULL) > end)
+                fail_msg("%zu of %zu requests are done", i, count);
             ledger_wait(ledger, 1000);
             ledger_poll(ledger);
         }
@@ -99,6 +104,15 @@ static long stored(const char *sql)
     long number = postgres_number(conn, sql);
     PQfinish(conn);
     return number;
+}
+
+/* Until what `sql` counts are so many. */
+static void await(long count, const char *sql)
+{
+    time_t end = time(NULL) + PATIENCE_S;
+    for (long there; (there = stored(sql)) < count;)
+        if (time(NULL) > end)
+            fail_msg("%ld, expected %ld: %s", there, count, sql);
 }
 
 /* ---- several gateways ---- */
@@ -164,10 +178,7 @@ static size_t overlap(struct world *world, void (*shape)(struct world *world, st
         shape(world, request, g);
         asked[g] = ask(world, gateways[g], request);
     }
-    while (
-        stored("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onced' AND wait_event_type = 'Lock'") <
-        2) {
-    }
+    await(2, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onced' AND wait_event_type = 'Lock'");
     PQfinish(conn);
     for (int g = 0; g < 2; g++) {
         wait_for(gateways[g], &asked[g], 1);
@@ -522,12 +533,10 @@ static struct hold hold_lock(struct world *world, long lock)
 
 static void await_waiting(struct world *world, long lock)
 {
-    const char *sql = arena_printf(&world->arena,
-                                   "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted "
-                                   "AND (classid::bigint << 32 | objid::bigint) = %ld",
-                                   lock);
-    while (stored(sql) == 0) {
-    }
+    await(1, arena_printf(&world->arena,
+                          "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted "
+                          "AND (classid::bigint << 32 | objid::bigint) = %ld",
+                          lock));
 }
 
 /* Gives what must not happen, `sql` counting so many, the time to happen. */
@@ -570,8 +579,7 @@ static void a_batch_is_done_beside_another(void **state)
     asked[0] = ask(world, world->ledger, moves);
     await_waiting(world, hold.lock);
     ask_new_ones(world, asked + 1, BESIDE);
-    while (stored("SELECT count(*) FROM operations WHERE tool = 'new'") < BESIDE) {
-    }
+    await(BESIDE, "SELECT count(*) FROM operations WHERE tool = 'new'");
     ledger_poll(world->ledger);
     for (int i = 0; i <= BESIDE; i++)
         assert_false(asked[i]->done);

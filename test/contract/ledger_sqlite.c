@@ -750,7 +750,7 @@ static int open_world(void **state)
 {
     struct world *world = calloc(1, sizeof *world);
     world_init(world);
-    world_folder(world, "/tmp");
+    world_folder(world);
     world_open(world);
     *state = world;
     return 0;

@@ -145,8 +145,10 @@ static void *proxy_main(void *arg)
 
 void proxy_start(struct proxy *proxy, const char *upstream)
 {
-    *proxy = (struct proxy){.folder = "/tmp/onced-proxy-XXXXXX", .held = -1};
+    *proxy = (struct proxy){.held = -1};
     snprintf(proxy->upstream, sizeof proxy->upstream, "%s", upstream);
+    snprintf(proxy->folder, sizeof proxy->folder, "%s/proxy-XXXXXX",
+             upstream); /* gone with it, if the test is killed */
     assert_non_null(mkdtemp(proxy->folder));
     struct sockaddr_un address = address_of(proxy->folder);
     proxy->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

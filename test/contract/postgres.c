@@ -31,11 +31,13 @@ long postgres_number(PGconn *conn, const char *sql)
 /* For all tests, too: a new server process for each would take longer than all else. */
 static PGconn *emptier;
 
-/* What the test before left. */
+/* What the test before left; transactions, too, if it failed. */
 static void empty_tables(void)
 {
     if (!emptier)
         emptier = postgres_connect();
+    postgres_number(emptier, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE state LIKE 'idle in "
+                             "transaction%' AND datname = current_database()");
     postgres_number(
         emptier,
         "DO $$ DECLARE t text; BEGIN FOR t IN SELECT c.oid::regclass::text FROM pg_class AS c JOIN pg_namespace AS n "

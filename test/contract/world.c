@@ -51,9 +51,10 @@ void world_release(struct world *world)
         remove_folder(world->folder);
 }
 
-void world_folder(struct world *world, const char *base)
+void world_folder(struct world *world)
 {
-    snprintf(world->folder, sizeof world->folder, "%s/onced-ledger-XXXXXX", base);
+    const char *base = getenv("TMPDIR");
+    snprintf(world->folder, sizeof world->folder, "%s/onced-ledger-XXXXXX", base ? base : "/tmp");
     assert_non_null(mkdtemp(world->folder));
     snprintf(world->path, sizeof world->path, "%s/onced.db", world->folder);
 }

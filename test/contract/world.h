@@ -24,8 +24,8 @@ struct world {
 
 void world_init(struct world *world);
 void world_release(struct world *world);
-void world_folder(struct world *world, const char *base); /* makes a folder below base, sets path */
-void world_open(struct world *world);                     /* SQLite at path; fails the test otherwise */
+void world_folder(struct world *world); /* makes a folder below TMPDIR, sets path */
+void world_open(struct world *world);   /* SQLite at path; fails the test otherwise */
 void world_close(struct world *world);
 
 /* An operation in pending_dispatch by "agent" of tenant "acme" under a caller key. Arguments {"n":number}; fingerprint
