@@ -121,6 +121,11 @@ class Onced:
         assert answer.status == 200, answer
         return answer["events"]
 
+    def waiters(self):
+        """How many callers wait at this moment."""
+        text = self.client.get("/metrics").raw.decode()
+        return int(next(line.split()[1] for line in text.splitlines() if line.startswith("onced_waiters ")))
+
     def states_seen(self, operation):
         """Every state of its life."""
         return {event["to"] for event in self.events(operation)}
