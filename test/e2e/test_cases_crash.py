@@ -32,11 +32,17 @@ def exhaust(onced, disk, tool):
     raise AssertionError("the disk never was full")
 
 
+def state_on(disk, operation):
+    """As the file of the dead gateway has it."""
+    ((state,),) = ledgers.select(disk.seen / "onced.db", f"SELECT {ledgers.STATE} FROM operations WHERE id = ?", (operation,))
+    return state
+
+
 # ---- S29: the in-progress record ended with its owner ----
 
 
 def test_S29_killed_after_commit_is_looked_up(world, provider):
-    onced = world.onced({"withdraw": registry.refund(keyed=False)})
+    onced = world.onced({"withdraw": registry.refund(keyed=False, timeout=registry.HELD)})
     provider.script("timeout_after_commit")
     caller = Background(onced.call, "withdraw", REFUND, key="k")
     wait_until(lambda: provider.effects() == 1)
@@ -54,8 +60,8 @@ def test_S29_killed_after_commit_is_looked_up(world, provider):
 def test_S29_control_killed_before_dispatch_is_sent(world, provider):
     """One connection to the provider: the second operation is recorded and waits while the first holds it."""
     section = registry.provider(provider.url, connections=1)
-    onced = world.onced({"withdraw": registry.refund(keyed=False, provider="narrow", while_in_doubt="allow", timeout="5s")},
-                        providers={"narrow": section})
+    onced = world.onced({"withdraw": registry.refund(keyed=False, provider="narrow", while_in_doubt="allow",
+                                                     timeout=registry.HELD)}, providers={"narrow": section})
     provider.script({"fault": "timeout_after_commit", "payment_id": "p1"})
     first = onced.submit("withdraw", REFUND)
     wait_until(lambda: provider.effects() == 1)
@@ -84,8 +90,8 @@ def foreign_hand(onced, operation, **columns):
 
 
 def on_the_wire(world, provider):
-    onced = world.onced({"withdraw": registry.refund(keyed=False, timeout="5s")})
-    provider.script("timeout_after_commit:1200")
+    onced = world.onced({"withdraw": registry.refund(keyed=False, timeout="20s")})
+    provider.script("timeout_after_commit")
     operation = onced.submit("withdraw", REFUND)
     wait_until(lambda: provider.effects() == 1)
     return onced, operation
@@ -98,6 +104,7 @@ def now_ms():
 def test_S32_an_expired_lease_that_nobody_took(world, provider):
     onced, operation = on_the_wire(world, provider)
     foreign_hand(onced, operation, lease_until_ms=now_ms() - 1000, wake_at_ms=now_ms() - 1000)
+    provider.release()
     done = onced.settled(operation)
     assert done.state == "completed_success" and done["external_id"] == provider.objects("refunds")[0]["id"], done
     judge(onced, provider, operation, effects=1, dispatches=1)
@@ -110,6 +117,7 @@ def test_S32_reclaimed_and_unknown_the_late_answer_is_evidence(world, provider):
     far = now_ms() + 3600_000
     foreign_hand(onced, operation, state="unknown_outcome", reason="lease_lost", owner="gw_OTHER", lease_until_ms=far,
                  wake_at_ms=far, unknown_since_ms=now_ms(), rev=rev + 1)
+    provider.release()
     done = onced.settled(operation)
     assert (done.state, done["reason"]) == ("completed_success", "reconciled"), done
     assert "evidence" in {event["cause"] for event in onced.events(operation)}
@@ -121,6 +129,7 @@ def test_S32_reclaimed_and_closed_is_not_overwritten(world, provider):
     rev = onced.operation(operation)["version"]
     foreign_hand(onced, operation, state="completed_success", reason="reconciled", owner=None, lease_until_ms=0, wake_at_ms=0,
                  open=0, completed_ms=now_ms(), external_id="refund_of_the_other", result='{"by":"other"}', rev=rev + 1)
+    provider.release()
     wait_until(lambda: onced.incidents(operation), what="the incident")
     now = onced.operation(operation)
     assert now.state == "completed_success" and now["result"] == {"by": "other"}, now
@@ -145,14 +154,14 @@ def stall(onced):
 
 def one_at_a_time(world, **more):
     """A provider with a single connection: what is recorded waits in the gateway's memory for its turn."""
-    narrow = registry.provider(world.provider.url, key=registry.KEY_CONTRACT, connections=1, timeout="5s")
+    narrow = registry.provider(world.provider.url, key=registry.KEY_CONTRACT, connections=1, timeout="20s")
     return world.onced({"withdraw": registry.refund(provider="narrow", **more)}, providers={"narrow": narrow})
 
 
 def test_S31_an_owner_that_lost_its_row_does_not_send_it(world, provider):
     """Stopped before dispatch; meanwhile another one took the row and sent it; then the old one goes on."""
     onced = one_at_a_time(world)
-    provider.script({"fault": "timeout_after_commit:700", "payment_id": "p1"})
+    provider.script({"fault": "timeout_after_commit", "payment_id": "p1"})
     first, lost, after = (onced.submit("withdraw", {**REFUND, "payment_id": f"p{n}"}) for n in (1, 2, 3))
     wait_until(lambda: provider.effects(first) == 1)
     now = onced.operation(lost)
@@ -162,6 +171,7 @@ def test_S31_an_owner_that_lost_its_row_does_not_send_it(world, provider):
     foreign_hand(onced, lost, state="dispatched", owner="gw_OTHER", lease_until_ms=far, wake_at_ms=far, rev=now["version"] + 1)
     provider.write("refunds", {**REFUND, "payment_id": "p2", "reference": lost})  # the other one's request
     onced.process.go_on()
+    provider.release()
     for operation in (first, after):  # the turn of the lost one lies between them
         assert onced.settled(operation).state == "completed_success"
         judge(onced, provider, operation, effects=1, dispatches=1)
@@ -173,7 +183,7 @@ def test_S31_an_owner_that_lost_its_row_does_not_send_it(world, provider):
 
 def test_S31_every_start_is_another_owner(world, provider):
     """The same slot of the same machine is not the same owner: a fresh random name per start."""
-    onced = world.onced({"withdraw": registry.refund(keyed=False, while_in_doubt="allow")})
+    onced = world.onced({"withdraw": registry.refund(keyed=False, while_in_doubt="allow", timeout=registry.HELD)})
     owners = []
     for n in range(3):
         provider.script("timeout_after_commit")
@@ -226,13 +236,18 @@ def test_S38_restarts_with_a_full_disk_send_nothing_again(world, provider, small
     onced = world.prepare({"send": registry.refund(keyed=keyed, timeout="20s", reconcile=["lookup", "manual"], while_in_doubt="allow")},
                           ledger=disk.folder / "onced.db", prefix=disk.prefix)
     onced.start()
-    provider.script({"fault": "timeout_after_commit:3000", "payment_id": "p1"})
+    provider.script({"fault": "timeout_after_commit", "payment_id": "p1"})
     operation = onced.submit("send", REFUND)
     wait_until(lambda: provider.effects(operation) == 1)
     exhaust(onced, disk, "send")
+    provider.release()
     wait_until(lambda: provider.writes(operation)[0]["outcome"] == "answered")
     time.sleep(1.0)  # noting the answer fails, several times
-    assert onced.operation(operation).state == "dispatched"  # nobody is told what is not durable
+    told = onced.operation(operation).state
+    if told != "dispatched":  # SQLite found room for this one small write after all
+        onced.kill()
+        assert told == state_on(disk, operation) == "completed_success", "nobody is told what is not durable"
+        return
     for _ in range(5):
         onced.kill()
         disk.fill()
@@ -312,16 +327,17 @@ def test_S39_with_a_circuit_breaker(world, provider):
 @pytest.mark.parametrize("owner", ["stalls", "is gone"])
 def test_S68_the_end_of_a_claim_drops_no_work(world, provider, owner):
     """A hundred operations, one connection; the gateway stalls for longer than any claim lasts, or dies."""
-    onced = one_at_a_time(world)
-    provider.config(latency_ms=5)
+    onced = one_at_a_time(world, timeout=registry.HELD if owner == "is gone" else "20s")
+    provider.script({"fault": "timeout_after_commit", "payment_id": "p20"})  # those behind it wait
     operations = [onced.submit("withdraw", {**REFUND, "payment_id": f"p{n}"}) for n in range(100)]
-    wait_until(lambda: provider.effects() >= 20)
+    wait_until(lambda: provider.effects() == 21)
     if owner == "stalls":
         stall(onced)
         then = now_ms() - 1000
         ended = ledgers.change(onced.ledger, "UPDATE operations SET lease_until_ms = ?, wake_at_ms = ? WHERE open = 1", (then, then))
-        assert ended > 20
+        assert ended >= 80
         onced.process.go_on()
+        provider.release()
     else:
         onced.restart()
     assert {onced.settled(operation).state for operation in operations} == {"completed_success"}
@@ -363,10 +379,11 @@ def test_S72_ledger_full_between_intent_and_outcome(world, provider, small_disk)
     disk = small_disk()
     onced = world.prepare({"charge": registry.refund(timeout="20s")}, ledger=disk.folder / "onced.db", prefix=disk.prefix)
     onced.start()
-    provider.script({"fault": "timeout_after_commit:3000", "payment_id": "p1"})
+    provider.script({"fault": "timeout_after_commit", "payment_id": "p1"})
     first = Background(onced.call, "charge", REFUND, key="auto", wait_ms=20000)
     wait_until(lambda: provider.effects() == 1)
     exhaust(onced, disk, "charge")
+    provider.release()
     wait_until(lambda: provider.writes()[0]["outcome"] == "answered")
     time.sleep(0.5)
     if not first.running():  # SQLite found room for this one small write after all
@@ -401,14 +418,19 @@ def test_S72_ledger_full_when_the_turn_comes(world, provider, small_disk):
     onced = world.prepare({"charge": registry.refund(provider="narrow"), "other": registry.refund()}, providers={"narrow": narrow},
                           ledger=disk.folder / "onced.db", prefix=disk.prefix)
     onced.start()
-    provider.script({"fault": "timeout_after_commit:3000", "payment_id": "p1"})
+    provider.script({"fault": "timeout_after_commit", "payment_id": "p1"})
     first = onced.submit("charge", REFUND)
     wait_until(lambda: provider.effects(first) == 1)
     second = onced.submit("charge", {**REFUND, "payment_id": "p2"})
     exhaust(onced, disk, "other")
+    provider.release()
     wait_until(lambda: provider.writes(first)[0]["outcome"] == "answered")
     time.sleep(0.7)
-    assert provider.writes(second) == [] and onced.operation(second).state == "pending_dispatch"
+    if provider.writes(second):  # SQLite found room for the note after all
+        onced.kill()
+        assert state_on(disk, second) != "pending_dispatch", "no durable note, no dispatch"
+        return
+    assert onced.operation(second).state == "pending_dispatch"
     disk.free()
     for operation in (first, second):
         assert onced.settled(operation).state == "completed_success"
@@ -440,7 +462,7 @@ def test_S72_read_only_at_start(world, provider, small_disk):
 def test_S73_batch_of_fifty_three_times_and_a_crash(world, provider):
     provider.config(business_keys=["to"])
     tool = registry.write("mails", {"batch": TEXT, "to": TEXT}, key="mail:{batch}:{to}", reconcile=["lookup", "resend", "manual"],
-                          settle="150ms")
+                          settle="150ms", timeout=registry.HELD)
     onced = world.onced({"mail.send": tool})
     provider.script({"fault": "timeout_after_commit", "key": "r23"}, {"fault": "502", "key": "r40"})
 
@@ -488,9 +510,12 @@ def test_S73_control_send_then_mark_sends_twice(provider):
 # ---- S69: seconds and milliseconds ----
 
 
-@pytest.mark.parametrize("answer_ms, in_time", [(800, True), (1250, False)])
-def test_S69_attempt_time_out(world, provider, answer_ms, in_time):
-    onced = world.onced({"send": registry.refund(keyed=False, timeout="1s")})
+# A thousandth of what is meant would end all of these at once; where something is to come in time, it has plenty.
+
+
+@pytest.mark.parametrize("answer_ms, timeout, in_time", [(800, "20s", True), (1250, "1s", False)])
+def test_S69_attempt_time_out(world, provider, answer_ms, timeout, in_time):
+    onced = world.onced({"send": registry.refund(keyed=False, timeout=timeout)})
     provider.script(f"timeout_after_commit:{answer_ms}")
     begun = time.monotonic()
     answer = onced.call("send", REFUND)
@@ -500,9 +525,9 @@ def test_S69_attempt_time_out(world, provider, answer_ms, in_time):
     judge(onced, provider, answer.id, effects=1, dispatches=1)
 
 
-@pytest.mark.parametrize("wait_s, replayed", [(0.7, True), (1.3, False)])
-def test_S69_repeat_window(world, provider, wait_s, replayed):
-    onced = world.onced({"send": registry.refund(repeat_window="1s")})
+@pytest.mark.parametrize("wait_s, window, replayed", [(0.7, "20s", True), (1.3, "1s", False)])
+def test_S69_repeat_window(world, provider, wait_s, window, replayed):
+    onced = world.onced({"send": registry.refund(repeat_window=window)})
     first = onced.call("send", REFUND)
     time.sleep(wait_s)
     second = onced.call("send", REFUND)
@@ -510,9 +535,9 @@ def test_S69_repeat_window(world, provider, wait_s, replayed):
     assert (second.id == first.id) == replayed
 
 
-@pytest.mark.parametrize("wait_s, kept", [(1.6, True), (2.5, False)])
-def test_S69_retention(world, provider, wait_s, kept):
-    onced = world.onced({"send": registry.refund(retain="2s", repeat_window="1s")})
+@pytest.mark.parametrize("wait_s, retain, kept", [(1.6, "20s", True), (2.5, "2s", False)])
+def test_S69_retention(world, provider, wait_s, retain, kept):
+    onced = world.onced({"send": registry.refund(retain=retain, repeat_window="1s")})
     first = onced.call("send", REFUND, key="k")
     time.sleep(wait_s)
     second = onced.call("send", REFUND, key="k")
@@ -521,15 +546,13 @@ def test_S69_retention(world, provider, wait_s, kept):
     assert judged == 1 and len(provider.writes()) == 1
 
 
-KNOWN_S = 3 + ledgers.TAKEN_UP_S  # the provider knows a key
-
-
-@pytest.mark.parametrize("down_s, re_sent", [(0.8, True), (KNOWN_S + 0.4, False)], ids=["known", "forgotten"])
-def test_S69_provider_key_retention(world, provider, down_s, re_sent):
-    provider.config(retention_ms=int(KNOWN_S * 1000) + 3000)  # the provider itself would still replay
-    section = registry.provider(provider.url, key={**registry.KEY_CONTRACT, "retention": f"{int(KNOWN_S * 1000)}ms"})
+# Forgotten: what is sent again 0.7 s after the first request would arrive too late, hence not after the time-out either.
+@pytest.mark.parametrize("retention, timeout, down_s, re_sent", [("1h", registry.HELD, 0.8, True), ("3s", "2s", 3.4, False)],
+                         ids=["known", "forgotten"])
+def test_S69_provider_key_retention(world, provider, retention, timeout, down_s, re_sent):
+    section = registry.provider(provider.url, timeout=timeout, key={**registry.KEY_CONTRACT, "retention": retention})
     onced = world.onced({"send": registry.refund(provider="short")}, providers={"short": section})
-    provider.script("timeout_after_commit:300")
+    provider.script("timeout_after_commit")  # the provider itself would still replay
     operation = onced.submit("send", REFUND)
     wait_until(lambda: provider.effects() == 1)
     onced.kill()
@@ -541,8 +564,8 @@ def test_S69_provider_key_retention(world, provider, down_s, re_sent):
 
 @ledgers.only_sqlite("its lock")
 def test_S69_owned_while_the_owner_lives_free_when_it_is_gone(world, provider):
-    onced = world.onced({"send": registry.refund(keyed=False, timeout="5s")})
-    provider.script("timeout_after_commit:1500")
+    onced = world.onced({"send": registry.refund(keyed=False, timeout="20s")})
+    provider.script("timeout_after_commit")
     operation = onced.submit("send", REFUND)
     wait_until(lambda: provider.effects() == 1)
     second = world.prepare({"send": registry.refund(keyed=False)}, ledger=onced.ledger)
@@ -583,16 +606,19 @@ def test_stop_ends_in_time_although_an_outcome_can_not_be_noted(world, provider,
     onced = world.prepare({"charge": registry.refund(timeout="20s")}, ledger=disk.folder / "onced.db", prefix=disk.prefix,
                           server={"stop_timeout": "1s"})
     onced.start()
-    provider.script({"fault": "timeout_after_commit:2000", "payment_id": "p1"})
+    provider.script({"fault": "timeout_after_commit", "payment_id": "p1"})
     operation = onced.submit("charge", REFUND)
     wait_until(lambda: provider.effects(operation) == 1)
     exhaust(onced, disk, "charge")
+    provider.release()
     wait_until(lambda: provider.writes(operation)[0]["outcome"] == "answered")
     onced.stop()  # fails past 20 s
+    noted = state_on(disk, operation) == "completed_success"  # SQLite found room for this one small write after all
     disk.free()
     onced.start()
     assert onced.settled(operation).state == "completed_success"
-    judge(onced, provider, operation, effects=1, dispatches=2)  # keyed: asked again with the same key, as after a kill
+    # keyed: asked again with the same key, as after a kill
+    judge(onced, provider, operation, effects=1, dispatches=1 if noted else 2)
 
 
 # ---- disk full while running: nothing is lost, nothing is sent without a record ----
