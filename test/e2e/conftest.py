@@ -55,14 +55,15 @@ def small_disk(tmp_path):
 class World:
     """One provider, and the daemons that a test starts before it."""
 
-    def __init__(self, folder, provider, processes):
+    def __init__(self, folder, provider, processes, timeout=registry.BRIEF):
         self.folder = folder
         self.provider = provider
         self.processes = processes
+        self.timeout = timeout
         self.daemons = []
 
     def file(self, tools, **more):
-        return registry.file(self.provider.url, tools, **more)
+        return registry.file(self.provider.url, tools, **{"timeout": self.timeout, **more})
 
     def prepare(self, tools, ledger=None, prefix=(), **more):
         """A daemon with these tools, not started yet."""
@@ -86,8 +87,9 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path, provider, processes):
-    world = World(tmp_path, provider, processes)
+def world(request, tmp_path, provider, processes):
+    timeout = request.node.get_closest_marker("provider_timeout")
+    world = World(tmp_path, provider, processes, *(timeout.args if timeout else ()))
     yield world
     try:
         world.stop()

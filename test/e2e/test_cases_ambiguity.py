@@ -11,6 +11,8 @@ from onced_e2e.judge import judge, never_failed
 from onced_e2e.registry import INTEGER, NO_EFFECT, TEXT
 from onced_e2e.wait import Background, wait_until
 
+pytestmark = pytest.mark.provider_timeout(registry.PATIENT)
+
 MAIL = {"to": "a@x.test", "subject": "S1", "body": "B1"}
 REFUND = {"payment_id": "p1", "amount_cents": 2500}
 
@@ -55,7 +57,7 @@ def test_S01_one_key_on_every_attempt(world, provider):
 
 
 def test_S01_same_key_after_a_restart(world, provider):
-    onced = world.onced({"mail.send": mail(timeout=registry.HELD)})
+    onced = world.onced({"mail.send": mail()})
     provider.script("timeout_after_commit")
     caller = Background(onced.call, "mail.send", MAIL)
     wait_until(lambda: provider.effects() == 1)
@@ -263,11 +265,12 @@ WIRE = ["close_after_commit", "reset_after_commit", "close_before_commit", "redi
         "empty:200", "malformed", "content_type", "5xx_committed:500", "429:1"]
 
 
+@pytest.mark.provider_timeout(registry.BRIEF)
 @pytest.mark.parametrize("fault", WIRE)
 def test_wire_accounting(world, provider, fault):
     """The provider sees exactly as many requests as there are attempt rows, look-ups included (design 5.2)."""
     onced = world.onced({
-        "mail.send": mail(keyed=False, timeout="500ms", give_up="2s"),
+        "mail.send": mail(keyed=False, give_up="2s"),
         "mail.list": {"class": "read", "provider": "plain", "request": {"path": "/v1/messages"}},
     })
     assert onced.call("mail.list", {}).status == 200
@@ -292,9 +295,9 @@ def test_S13_second_call_attaches_to_the_running_one(world, provider, key):
     impatient = Client(onced.port)
     with pytest.raises(TimeoutError):
         onced.call("job.run", {"name": "n"}, key=key, timeout=1.0, client=impatient)
-    attached = onced.waiters() + 1  # whether the loss of the first one was noticed or not
+    wait_until(lambda: onced.waiters() == 0, what="that the first caller is gone")
     second = Background(onced.call, "job.run", {"name": "n"}, key=key)
-    wait_until(lambda: onced.waiters() >= attached, what="the second caller")
+    wait_until(lambda: onced.waiters() == 1, what="the second caller")
     provider.release()
     again = second.result()
     assert again.state == "completed_success" and again.replayed, again
@@ -335,7 +338,7 @@ def test_S27_repeat_at_nine_tenths_attaches(world, provider):
 
 
 def crash_after_commit(world, provider, **tool):
-    onced = world.onced({"refund": registry.refund(keyed=False, timeout=registry.HELD, **tool)})
+    onced = world.onced({"refund": registry.refund(keyed=False, **tool)})
     provider.script("timeout_after_commit")
     operation = onced.submit("refund", REFUND)
     wait_until(lambda: provider.effects() == 1)

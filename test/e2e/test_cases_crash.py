@@ -12,6 +12,8 @@ from onced_e2e.process import Failed
 from onced_e2e.registry import TEXT
 from onced_e2e.wait import Background, wait_until
 
+pytestmark = pytest.mark.provider_timeout(registry.PATIENT)
+
 REFUND = {"payment_id": "p1", "amount_cents": 2500}
 
 
@@ -42,7 +44,7 @@ def state_on(disk, operation):
 
 
 def test_S29_killed_after_commit_is_looked_up(world, provider):
-    onced = world.onced({"withdraw": registry.refund(keyed=False, timeout=registry.HELD)})
+    onced = world.onced({"withdraw": registry.refund(keyed=False)})
     provider.script("timeout_after_commit")
     caller = Background(onced.call, "withdraw", REFUND, key="k")
     wait_until(lambda: provider.effects() == 1)
@@ -59,9 +61,9 @@ def test_S29_killed_after_commit_is_looked_up(world, provider):
 
 def test_S29_control_killed_before_dispatch_is_sent(world, provider):
     """One connection to the provider: the second operation is recorded and waits while the first holds it."""
-    section = registry.provider(provider.url, connections=1)
-    onced = world.onced({"withdraw": registry.refund(keyed=False, provider="narrow", while_in_doubt="allow",
-                                                     timeout=registry.HELD)}, providers={"narrow": section})
+    section = registry.provider(provider.url, connections=1, timeout=registry.PATIENT)
+    onced = world.onced({"withdraw": registry.refund(keyed=False, provider="narrow", while_in_doubt="allow")},
+                        providers={"narrow": section})
     provider.script({"fault": "timeout_after_commit", "payment_id": "p1"})
     first = onced.submit("withdraw", REFUND)
     wait_until(lambda: provider.effects() == 1)
@@ -152,10 +154,10 @@ def stall(onced):
     wait_until(between_commits, what="a moment between two commits")
 
 
-def one_at_a_time(world, **more):
+def one_at_a_time(world):
     """A provider with a single connection: what is recorded waits in the gateway's memory for its turn."""
-    narrow = registry.provider(world.provider.url, key=registry.KEY_CONTRACT, connections=1, timeout="20s")
-    return world.onced({"withdraw": registry.refund(provider="narrow", **more)}, providers={"narrow": narrow})
+    narrow = registry.provider(world.provider.url, key=registry.KEY_CONTRACT, connections=1, timeout=registry.PATIENT)
+    return world.onced({"withdraw": registry.refund(provider="narrow")}, providers={"narrow": narrow})
 
 
 def test_S31_an_owner_that_lost_its_row_does_not_send_it(world, provider):
@@ -183,7 +185,7 @@ def test_S31_an_owner_that_lost_its_row_does_not_send_it(world, provider):
 
 def test_S31_every_start_is_another_owner(world, provider):
     """The same slot of the same machine is not the same owner: a fresh random name per start."""
-    onced = world.onced({"withdraw": registry.refund(keyed=False, while_in_doubt="allow", timeout=registry.HELD)})
+    onced = world.onced({"withdraw": registry.refund(keyed=False, while_in_doubt="allow")})
     owners = []
     for n in range(3):
         provider.script("timeout_after_commit")
@@ -306,7 +308,8 @@ def test_S39_kill_in_the_middle_of_it(world, provider):
 
 
 def test_S39_with_a_circuit_breaker(world, provider):
-    section = registry.provider(provider.url, key=registry.KEY_CONTRACT, breaker={"failures": 2, "open": "200ms"})
+    section = registry.provider(provider.url, key=registry.KEY_CONTRACT, timeout=registry.PATIENT,
+                                breaker={"failures": 2, "open": "200ms"})
     onced = world.onced({"send": registry.refund(provider="broken", retry={"attempts": 2, "total": "1h", "backoff": "20ms",
                                                                             "backoff_max": "100ms"})},
                         providers={"broken": section})
@@ -327,7 +330,7 @@ def test_S39_with_a_circuit_breaker(world, provider):
 @pytest.mark.parametrize("owner", ["stalls", "is gone"])
 def test_S68_the_end_of_a_claim_drops_no_work(world, provider, owner):
     """A hundred operations, one connection; the gateway stalls for longer than any claim lasts, or dies."""
-    onced = one_at_a_time(world, timeout=registry.HELD if owner == "is gone" else "20s")
+    onced = one_at_a_time(world)
     provider.script({"fault": "timeout_after_commit", "payment_id": "p20"})  # those behind it wait
     operations = [onced.submit("withdraw", {**REFUND, "payment_id": f"p{n}"}) for n in range(100)]
     wait_until(lambda: provider.effects() == 21)
@@ -462,7 +465,7 @@ def test_S72_read_only_at_start(world, provider, small_disk):
 def test_S73_batch_of_fifty_three_times_and_a_crash(world, provider):
     provider.config(business_keys=["to"])
     tool = registry.write("mails", {"batch": TEXT, "to": TEXT}, key="mail:{batch}:{to}", reconcile=["lookup", "resend", "manual"],
-                          settle="150ms", timeout=registry.HELD)
+                          settle="150ms")
     onced = world.onced({"mail.send": tool})
     provider.script({"fault": "timeout_after_commit", "key": "r23"}, {"fault": "502", "key": "r40"})
 
@@ -547,7 +550,7 @@ def test_S69_retention(world, provider, wait_s, retain, kept):
 
 
 # Forgotten: what is sent again 0.7 s after the first request would arrive too late, hence not after the time-out either.
-@pytest.mark.parametrize("retention, timeout, down_s, re_sent", [("1h", registry.HELD, 0.8, True), ("3s", "2s", 3.4, False)],
+@pytest.mark.parametrize("retention, timeout, down_s, re_sent", [("1h", registry.PATIENT, 0.8, True), ("3s", "2s", 3.4, False)],
                          ids=["known", "forgotten"])
 def test_S69_provider_key_retention(world, provider, retention, timeout, down_s, re_sent):
     section = registry.provider(provider.url, timeout=timeout, key={**registry.KEY_CONTRACT, "retention": retention})

@@ -8,15 +8,16 @@ from onced_e2e import ledgers
 KEY_CONTRACT = {"header": "Idempotency-Key", "retention": "24h", "in_use": [409], "mismatch": [422]}
 NO_EFFECT = [400, 401, 402, 403, 404, 405, 410, 415]  # the default without what the key contract uses otherwise
 
-# The time-out of a request that is held until the test ends it by a kill. On PostgreSQL the dead gateway's lease covers it, too, and has to
-# end before another one takes up what was left.
-HELD = "3s" if ledgers.POSTGRES else "20s"
+# Time-outs of providers. Brief: where one has to pass, or where much gets lost, as nothing is proven absent before it has passed. Patient:
+# where none is to pass, how long ever provider or daemon stand still. (On PostgreSQL what a killed gateway had is taken up only after it.)
+BRIEF = "500ms"
+PATIENT = "3s" if ledgers.POSTGRES else "20s"
 
 
 def provider(url, key=None, **more):
     section = {
         "base_url": url,
-        "timeout": "500ms",
+        "timeout": BRIEF,
         "no_effect": NO_EFFECT,
         "request_id": {"header": "Request-Id"},
         "breaker": {"failures": 0},
@@ -82,15 +83,15 @@ def refund(**more):
     return write("refunds", {"payment_id": TEXT, "amount_cents": INTEGER, "note?": TEXT}, **more)
 
 
-def file(url, tools, providers=None, server=None, **more):
+def file(url, tools, providers=None, server=None, timeout=BRIEF, **more):
     return {
         **more,
         "onced": 1,
         "server": {"listen": "127.0.0.1:0", "auth": "none", "stop_timeout": "3s", "log": "debug", **(server or {})},
         "ledger": {"path": "onced.db"},
         "providers": {
-            "keyed": provider(url, key=KEY_CONTRACT),
-            "plain": provider(url),
+            "keyed": provider(url, key=KEY_CONTRACT, timeout=timeout),
+            "plain": provider(url, timeout=timeout),
             **(providers or {}),
         },
         "tools": tools,
