@@ -12,6 +12,8 @@ from onced_e2e.registry import INTEGER, TEXT
 from onced_e2e.rpc import CallAnswer, Legacy, Mcp
 from onced_e2e.wait import Background, wait_until
 
+pytestmark = pytest.mark.provider_timeout(registry.PATIENT)
+
 TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 REFUND = {"payment_id": "p1", "amount_cents": 2500}
 OTHER = {"payment_id": "p2", "amount_cents": 100}
@@ -123,9 +125,10 @@ def test_an_unknown_outcome_says_wait(world, provider):
     onced = start(world, {"refund": registry.refund(keyed=False, wait="300ms")})
     provider.config(lookup_fault="lookup_500")  # nobody can tell for now
     client = Mcp(onced.port)
-    lost = lose(provider, client)
-    again = client.call("refund", REFUND)
-    for answer in (lost, again):
+    provider.script("close_after_commit")
+    lost = client.call("refund", REFUND)
+    wait_until(lambda: onced.operation(lost.id).state == "unknown_outcome", what="the lost answer")
+    for answer in (client.call("refund", REFUND), client.call("refund", REFUND)):
         assert answer.id == lost.id and not answer.is_error and answer.shape["next_action"] == "wait", answer
         assert f'call onced_wait with {{"operation_id": "{lost.id}"}}' in answer.text, answer
         assert "not known yet" in answer.text, answer
@@ -211,35 +214,37 @@ def cancel(client, id):
 
 def test_what_may_have_left_goes_on_and_is_recorded(onced, provider):
     client = Legacy(onced.port)
-    provider.script("slow:400")
+    provider.script("slow:600000")
     call = Background(client.call, "refund", REFUND, id=7)
     operation = wait_until(lambda: provider.writes())[0]["reference"]
     cancel(client, 7)
+    wait_until(lambda: "may have left already" in onced.process.text(), what="the cancellation")
+    provider.release()
     done = onced.settled(operation)
     assert done.state == "completed_success", done
     judge(onced, provider, operation, effects=1, dispatches=1)
     again = client.call("refund", REFUND)
     assert again.id == operation and again.shape["replayed"], again
     assert provider.effects() == 1
-    assert "may have left already" in onced.process.text()
     del call  # its answer never comes
 
 
 def one_at_a_time(world, provider):
-    single = registry.provider(provider.url, connections=1, timeout="10s")
+    single = registry.provider(provider.url, connections=1, timeout=registry.PATIENT)
     return start(world, {"refund": weak(provider="single")}, providers={"single": single})
 
 
 def test_what_has_not_left_is_cancelled_with_its_call(world, provider):
     onced = one_at_a_time(world, provider)
     client = Legacy(onced.port)
-    provider.script("slow:1500")
+    provider.script("slow:600000")
     first = Background(client.call, "refund", REFUND, id=1)
     wait_until(lambda: provider.writes())
     Background(client.call, "refund", OTHER, id=2)
     queued = wait_until(lambda: [op for op in onced.operations(tool="refund") if op["status"] == "pending_dispatch"])[0]
     cancel(client, 2)
     wait_until(lambda: onced.operation(queued["operation_id"]).state == "rejected")
+    provider.release()
     assert first.result().state == "completed_success"
     assert onced.operation(queued["operation_id"])["reason"] == "cancelled"
     assert provider.effects() == 1
@@ -248,12 +253,13 @@ def test_what_has_not_left_is_cancelled_with_its_call(world, provider):
 
 def test_a_modern_client_cancels_by_closing(world, provider):
     onced = one_at_a_time(world, provider)
-    provider.script("slow:1500")
+    provider.script("slow:600000")
     first = Background(Mcp(onced.port).call, "refund", REFUND)
     wait_until(lambda: provider.writes())
     with pytest.raises(LOST):
         Mcp(onced.port).call("refund", OTHER, timeout=0.3)
     wait_until(lambda: [op for op in onced.operations(tool="refund") if op.get("reason") == "cancelled"])
+    provider.release()
     assert first.result().state == "completed_success"
     assert provider.effects() == 1
 
@@ -261,11 +267,14 @@ def test_a_modern_client_cancels_by_closing(world, provider):
 def test_a_legacy_client_that_is_gone_cancels_nothing(world, provider):
     onced = one_at_a_time(world, provider)
     client = Legacy(onced.port)
-    provider.script("slow:1000")
+    provider.script("slow:600000")
     first = Background(client.call, "refund", REFUND)
     wait_until(lambda: provider.writes())
     with pytest.raises(LOST):
         client.call("refund", OTHER, timeout=0.3)
+    wait_until(lambda: [op["status"] for op in onced.operations(tool="refund")] == ["pending_dispatch", "dispatched"] and onced.waiters() == 1,
+               what="the second call, and that its caller is gone")
+    provider.release()
     assert first.result().state == "completed_success"
     wait_until(lambda: provider.effects() == 2)
     again = Legacy(onced.port).call("refund", OTHER)
@@ -292,10 +301,14 @@ def legacy_task(client, arguments, tool="refund", **task):
 
 def test_legacy_tasks_survive_a_kill(onced, provider):
     client = Legacy(onced.port)
-    provider.script("slow:300")
+    provider.script("slow:600000")
     created = legacy_task(client, REFUND, ttl=60000)
     assert created["status"] == "working" and re.fullmatch(r"op_[0-9A-HJKMNP-TV-Z]{26}", created["taskId"]), created
-    result = task_of(client.request("tasks/result", {"taskId": created["taskId"]}))  # blocks
+    blocked = Background(client.request, "tasks/result", {"taskId": created["taskId"]})
+    assert task_of(client.request("tasks/get", {"taskId": created["taskId"]}))["status"] == "working"
+    assert blocked.running()
+    provider.release()
+    result = task_of(blocked.result())
     assert not result["isError"] and result["structuredContent"]["status"] == "completed_success", result
     assert result["_meta"]["io.modelcontextprotocol/related-task"] == {"taskId": created["taskId"]}
     onced.restart()
@@ -307,10 +320,11 @@ def test_legacy_tasks_survive_a_kill(onced, provider):
 
 
 def test_modern_tasks_survive_a_kill(world, provider):
-    onced = start(world, {"refund": weak()}, mcp={"task_after": "200ms"})
+    onced = start(world, {"refund": weak()}, mcp={"task_after": "20s"})
     client = Mcp(onced.port, capabilities=TASKS)
     quick = client.call("refund", OTHER)
     assert quick.state == "completed_success", quick  # in time: a result
+    onced.reload({**world.file({"refund": weak()}), "mcp": {"task_after": "200ms"}})
     provider.script("timeout_after_commit")
     answer = client.call("refund", REFUND).result
     assert answer["resultType"] == "task" and answer["status"] == "working", answer
@@ -348,7 +362,7 @@ def test_unknown_is_never_completed_while_its_task_is_watched(onced, provider):
 def test_cancelling_a_task_tells_the_truth(world, provider):
     onced = one_at_a_time(world, provider)
     client = Legacy(onced.port)
-    provider.script("slow:1500")
+    provider.script("slow:600000")
     sent, queued = (legacy_task(client, arguments)["taskId"] for arguments in (REFUND, OTHER))
     wait_until(lambda: provider.writes())
     refused = message(client.request("tasks/cancel", {"taskId": sent}))
@@ -356,6 +370,7 @@ def test_cancelling_a_task_tells_the_truth(world, provider):
     assert task_of(client.request("tasks/cancel", {"taskId": queued}))["status"] == "cancelled"
     assert task_of(client.request("tasks/get", {"taskId": queued}))["status"] == "cancelled"
     assert message(client.request("tasks/cancel", {"taskId": queued}))["error"]["code"] == -32602
+    provider.release()
     done = task_of(client.request("tasks/result", {"taskId": sent}))
     assert done["structuredContent"]["status"] == "completed_success", done
     assert provider.effects() == 1
