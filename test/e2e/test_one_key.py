@@ -2,10 +2,14 @@
 
 import json
 
+import pytest
+
 from onced_e2e import registry
 from onced_e2e.crash import Line
 from onced_e2e.figures import figure
 from onced_e2e.wait import together
+
+pytestmark = pytest.mark.provider_timeout(registry.PATIENT)
 
 CALLERS = 64
 
