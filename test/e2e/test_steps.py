@@ -53,7 +53,8 @@ def step_tool(name, keyed, more, collection=None):
     playbook = {"tool": f"un{name}", "arguments": {"of": "{$external_id}", "order_id": "{order_id}", "fake_fault": "{undo_fault}"},
                 "escalate": ESCALATE.get(name)}
     compensation = {"undo": playbook} if name in UNDOABLE else None
-    return registry.write(collection or COLLECTION[name], fields, keyed=keyed, **{**QUICK, "compensation": compensation, **more})
+    settings = {**QUICK, "timeout": "20s", "compensation": compensation, **more}  # what undoes a step has a short time-out
+    return registry.write(collection or COLLECTION[name], fields, keyed=keyed, **settings)
 
 
 def order_tool(steps=None, **more):
@@ -394,11 +395,12 @@ def test_a_step_that_can_not_be_undone_is_a_persons(world):
 
 def test_cancel_lets_the_running_step_end(shop, onced):
     order = next(order_ids)
-    parent = onced.submit("order", {"order_id": order, "fault_ship": "timeout_after_commit:350"}, run_id=order)
+    parent = onced.submit("order", {"order_id": order, "fault_ship": "timeout_after_commit"}, run_id=order)
     wait_until(lambda: by_name(onced.operation(parent))["ship"]["operation_id"], what="the shipment")
     wait_until(lambda: shop.provider.objects("shipments", f"order_id={order}"), what="its request")
     cancelled = onced.client.post(f"/v1/operations/{parent}/cancel", {"note": "the customer has changed her mind"})
     assert cancelled.status in (200, 202), cancelled
+    shop.provider.release()
     ended = onced.settled(parent)
     assert (ended.state, ended["reason"]) == ("compensated", "cancelled"), ended
     assert statuses(ended) == ["undone", "undone", "undone", "waiting"] and ended["next_action"] == "do_not_retry", ended
@@ -442,10 +444,11 @@ def test_steps_share_what_the_order_holds(world):
     onced = world.onced(tools(order={"entities": entity}, **{name: {"entities": entity} for name in STEPS},
                               unreserve={"entities": entity}))
     order = next(order_ids)
-    parent = Background(place, onced, order, fault_ship="timeout_after_commit:350", fault_tell="402")
+    parent = Background(place, onced, order, fault_ship="timeout_after_commit", fault_tell="402")
     wait_until(lambda: world.provider.objects("shipments", f"order_id={order}"), what="the shipment")
     busy = onced.call("reserve", {"order_id": order})  # from outside
     assert (busy.status, busy.problem) == (409, "entity_busy"), busy
+    world.provider.release()
     assert parent.result().state == "compensated"
     judge(onced, world, order, "compensated")
     assert onced.call("reserve", {"order_id": order}).state == "completed_success"  # given back
@@ -480,10 +483,12 @@ def test_a_call_over_mcp(shop, onced, era):
 def test_a_client_that_gives_up_has_nothing_undone(shop, onced):
     """Many clients cancel a call that takes them too long."""
     client, order = Legacy(onced.port), next(order_ids)
-    call = Background(client.call, "order", {"order_id": order, "fault_charge": "timeout_after_commit:350"}, id=77)
+    call = Background(client.call, "order", {"order_id": order, "fault_charge": "timeout_after_commit"}, id=77)
     wait_until(lambda: shop.provider.objects("charges", f"order_id={order}"), what="the charge")
     Legacy.notify(client, "notifications/cancelled", {"requestId": 77, "reason": "timeout"})
     parent, = [each for each in onced.operations(tool="order", limit=1)]
+    wait_until(lambda: onced.waiters() == 0, what="that the caller is gone")
+    shop.provider.release()
     ended = onced.settled(parent["operation_id"])
     assert ended.state == "completed_success" and len(effects_of(shop, order)) == 4, ended
     del call
