@@ -352,7 +352,7 @@ def test_in_flight_wait_timeout(house, given):
 
 def crash(world, given, fault, **more):
     """The process dies with the request claimed; what the next one with the same key is told."""
-    onced = world.onced({given["id"]: resource(given["id"], settle="50ms", timeout="400ms", **more)})
+    onced = world.onced({given["id"]: resource(given["id"], settle="50ms", **more)})
     request = given.step(1)["request"]
     arguments, sent = json.loads(request["body"]), request["headers"]
     world.provider.script({"fault": fault, "on": "write"})
