@@ -36,7 +36,7 @@ SETTLE_SECONDS = 40
 BULK_BYTES, BULK_CALLS = 900_000, 6  # more than the log holds before it is copied (16 MiB)
 
 FIELDS = {"payment_id": registry.TEXT, "amount_cents": registry.INTEGER, "fake_fault?": registry.TEXT, "bulk?": registry.TEXT}
-QUICK = {"settle": "100ms", "lookup_interval": "20ms", "while_in_doubt": "allow",
+QUICK = {"timeout": "20s", "settle": "100ms", "lookup_interval": "20ms", "while_in_doubt": "allow",
          "retry": {"attempts": 20, "total": "1h", "backoff": "10ms", "backoff_max": "50ms"}}
 
 
@@ -136,7 +136,7 @@ def prepare(world):
 def leave_something(onced, world, count):
     """A former life that was killed with requests on the wire: (intent, caller) pairs that go on asking."""
     before = world.provider.truth()["effects"]
-    world.provider.script(*[{"fault": "timeout_after_commit:300", "on": "write"}] * (2 * count))
+    world.provider.script(*[{"fault": "timeout_after_commit", "on": "write"}] * (2 * count))
     onced.start()
     callers = start_callers(onced, world, [Marked(tool, 100_000 * count + n) for tool in ("keyed", "lookup") for n in range(count)])
     wait_until(lambda: world.provider.truth()["effects"] >= before + 2 * count, what="requests on the wire")
