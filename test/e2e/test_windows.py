@@ -31,7 +31,7 @@ SLOWER = 4 if ledgers.POSTGRES else 1  # a commit is a journey, and what was ope
 SECONDS = (60 + 6 * HITS) * SLOWER  # a campaign that has not hit each window by then fails
 CALLERS = 24
 HOLD_MS = 12 * SLOWER    # between the provider's commit and its answer, for half of the requests
-RECOVERY_S = (0.5, 2) if ledgers.POSTGRES else (0.005, 0.15)  # after a start: leases have to end first
+LEASES_S = (0.5, 2) if ledgers.POSTGRES else (0, 0)  # leases have to end before what was left is taken up
 DRAIN_S = 0.08           # after a kill: what was on the wire has arrived, what was held has ended
 
 
@@ -112,9 +112,9 @@ def windows_hit(moment, log, killed_ms):
     return hit - {None}
 
 
-def kill_while_recovering(onced, moment, random):
-    """Starts and kills again; True when the kill found the recovery begun and not ended."""
-    start_and_kill(onced, random.uniform(*RECOVERY_S))
+def kill_while_recovering(onced, moment, random, start_s):
+    """Starts and kills again; True when the kill found the recovery begun and not ended, which is about where a start ends."""
+    start_and_kill(onced, random.uniform(*LEASES_S) + random.uniform(0, 2 * start_s))
     again = Moment(onced.ledger)
     begun = any(id not in again.open or again.open[id].rev != was.rev for id, was in moment.open.items())
     return begun and any(id in again.open for id in moment.open)
@@ -125,6 +125,7 @@ def campaign(world, onced, callers, issued, random):
     hits, kills = collections.Counter(), 0
     wanted = ("reserved", "committed", "answered", "restart")
     log, end = Log(world.provider), time.monotonic() + SECONDS
+    start_s = 0.05  # until one was measured
     while any(hits[window] < HITS for window in wanted) and not callers.problems:
         assert time.monotonic() < end, f"not all windows were hit in {SECONDS} s: {dict(hits)}"
         answered = callers.answered
@@ -139,9 +140,11 @@ def campaign(world, onced, callers, issued, random):
         hits.update(windows_hit(moment, log, killed_ms))
         while moment.open and hits["restart"] < HITS and random.random() < 0.6:
             kills += 1
-            hits["restart"] += kill_while_recovering(onced, moment, random)
+            hits["restart"] += kill_while_recovering(onced, moment, random, start_s)
             moment = Moment(onced.ledger)
+        began = time.monotonic()
         onced.start()
+        start_s = time.monotonic() - began
     issued.over.set()
     callers.join()
     return hits, kills
