@@ -188,7 +188,8 @@ def test_S05_look_up_fails_too_so_it_stays_unknown(world, provider):
 
 
 def test_S07_key_in_use_means_wait(world, provider):
-    onced = world.onced({"refund": registry.refund(timeout="500ms", retry={"attempts": 30, "total": "1h", "backoff": "50ms", "backoff_max": "100ms"})})
+    onced = world.onced({"refund": registry.refund(timeout="500ms", retry={"attempts": 30, "total": "1h", "backoff": "50ms",
+                                                                           "backoff_max": "100ms"})})
     provider.script("slow:1000", "in_use", "in_use")
     operation = onced.submit("refund", REFUND)
     told = states_while(onced, operation, {"completed_success"})
@@ -200,7 +201,8 @@ def test_S07_key_in_use_means_wait(world, provider):
 
 
 def test_S07_exhausted_on_in_use_is_unknown(world, provider):
-    onced = world.onced({"refund": registry.refund(look=False, timeout="500ms", retry={"attempts": 4, "total": "1h", "backoff": "20ms", "backoff_max": "50ms"})})
+    onced = world.onced({"refund": registry.refund(look=False, timeout="500ms", retry={"attempts": 4, "total": "1h", "backoff": "20ms",
+                                                                                       "backoff_max": "50ms"})})
     provider.script("slow:1500", "in_use", "in_use", "in_use")
     answer = onced.call("refund", REFUND)
     assert (answer.state, answer["reason"]) == ("unknown_outcome", "needs_operator"), answer
