@@ -113,7 +113,7 @@ def test_told_when_something_waits(world, provider, hook):
     assert onced.settled(held.id).state == "completed_success"
     waiting(onced, {**REFUND, "payment_id": "p2"})
     wait_until(lambda: len(hook.messages) == 2, what="the second message")
-    assert metrics(onced)['onced_notifications_total{kind="approval"}'] == 2
+    wait_until(lambda: metrics(onced)['onced_notifications_total{kind="approval"}'] == 2, what="both taken")
 
 
 def test_payload_goes_along_where_the_registry_says_so(world, hook):
@@ -169,11 +169,11 @@ def test_a_rollback_that_is_stuck(world, provider, hook):
 
 
 def test_a_receiver_that_is_away_hurts_nobody(world, provider, hook):
+    """Who waited for it would wait longer than callers do: it comes back only after they were answered."""
     hook.stop()
     onced = world.onced({"refund": refund(), "free": refund(approval=None)}, notify=hook.section())
-    began = time.monotonic()
     held = [waiting(onced, {**REFUND, "payment_id": f"p{n}"}).id for n in range(3)]
-    assert onced.call("free", REFUND).state == "completed_success" and time.monotonic() - began < 3
+    assert onced.call("free", REFUND).state == "completed_success"
     person(onced, "alice").post(f"/v1/operations/{held[1]}/deny", {"note": "no"})
     wait_until(lambda: metrics(onced)["onced_notification_failures_total"] >= 1, what="a failure")
     hook.start()
@@ -215,13 +215,13 @@ def test_more_than_the_queue_holds(world, hook):
 
 
 def test_stopping_waits_for_no_receiver(world, hook):
-    onced = world.onced({"refund": refund()}, notify=hook.section(timeout="30s"))
+    """Nor does a caller. Each of the two would be given up by the test before the receiver says a word."""
+    onced = world.onced({"refund": refund(), "free": refund(approval=None)}, notify=hook.section(timeout="60s"), server={"stop_timeout": "60s"})
     hook.gate.clear()
     held = waiting(onced)
     told(hook, held.id)
-    began = time.monotonic()
+    assert onced.call("free", REFUND).state == "completed_success"
     onced.stop()
-    assert time.monotonic() - began < 5
     hook.gate.set()
     onced.start()
     assert len({each.id for each in told(hook, held.id, 2)}) == 1
@@ -269,6 +269,8 @@ def test_64_callers_and_kill_nine(world, hook):
 
         running = [Background(call, k, client) for k, client in enumerate(lines)]
         time.sleep(0.05 * (n % 8 + 1))
+        if n == 0:  # the other kills may come before the first answer
+            wait_until(lambda running=running: not all(each.running() for each in running), what="an answer")
         onced.restart()
         operations |= {each.result() for each in running} - {None}
     waits = all_waiting(onced)
@@ -355,7 +357,7 @@ def test_links_go_to_those_who_may_decide(world, provider, hook):
 
 
 def test_figures_of_policies(world, provider):
-    tools = {"refund": refund(approval={"expires": "300ms"}),
+    tools = {"refund": refund(), "brief": refund(approval={"expires": "300ms"}),
              "ship": registry.write("shipments", {"order_id": TEXT, "n?": INTEGER}, keyed=False, while_in_doubt="allow", look=False,
                                     entities=[{"type": "order", "id": "{order_id}", "exclusive": "reject"}]),
              "mail": registry.write("mails", {"to": TEXT, "n?": INTEGER}, window={"key": "mail:{to}", "per": "1h", "override": "denied"}),
@@ -372,11 +374,11 @@ def test_figures_of_policies(world, provider):
     denied, granted = waiting(onced, {**REFUND, "payment_id": "d"}), waiting(onced, {**REFUND, "payment_id": "g"})
     figures = metrics(onced)
     assert figures["onced_approvals_waiting"] == 2 and 0 < figures["onced_oldest_approval_seconds"] < 60
-    person(onced, "alice").post(f"/v1/operations/{denied.id}/deny", {"note": "no"})
-    person(onced, "alice").post(f"/v1/operations/{granted.id}/approve", {})
-    onced.settled(granted.id)
-    late = waiting(onced, {**REFUND, "payment_id": "l"})
-    onced.settled(late.id)
+    assert person(onced, "alice").post(f"/v1/operations/{denied.id}/deny", {"note": "no"})["reason"] == "denied"
+    assert person(onced, "alice").post(f"/v1/operations/{granted.id}/approve", {}).status in (200, 202)
+    assert onced.settled(granted.id).state == "completed_success"
+    late = onced.call("brief", {**REFUND, "payment_id": "l"})
+    assert onced.settled(late.id)["reason"] == "expired"
     figures = metrics(onced)
     wanted = {'onced_policy_refusals_total{policy="entity"}': 1, 'onced_policy_refusals_total{policy="window"}': 1,
               'onced_policy_refusals_total{policy="budget"}': 1, 'onced_policy_refusals_total{policy="guard"}': 0,
