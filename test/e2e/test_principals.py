@@ -242,13 +242,15 @@ def test_keys_rotate_while_calls_run(world, issuer):
     onced = guarded(world, issuer)
     stop = threading.Event()
     kid = ["first-ES256"]
-    refused = []
+    refused, ended_with = [], {}
 
     def caller(number):
         calls = 0
         while not stop.is_set():
+            key = kid[0]
             answer = onced.call("refund.create", {"payment_id": f"{number}-{calls}", "amount_cents": 1}, key=f"{number}-{calls}",
-                                headers=bearer(issuer.token(kid[0], sub=f"agent-{number}")))
+                                headers=bearer(issuer.token(key, sub=f"agent-{number}")))
+            ended_with[number] = key
             calls += answer.status == 201
             if answer.status != 201:
                 refused.append(answer)
@@ -260,12 +262,13 @@ def test_keys_rotate_while_calls_run(world, issuer):
         time.sleep(0.1)
         old, new = kid[0], f"generation-{generation}"
         issuer.rotate(Key(new, ["ES256", "EdDSA", "ES256"][generation]))
-        time.sleep(0.3)  # issuers publish a key before they use it; `refresh` is 0.2 s here
+        fetches = issuer.fetches  # issuers publish a key before they use it: one question has brought it as the next one comes
+        wait_until(lambda fetches=fetches: issuer.fetches >= fetches + 2, 30, what="the new key's being read")
         kid[0] = new
-        time.sleep(0.1)
+        wait_until(lambda new=new: set(ended_with.values()) == {new} and len(ended_with) == 8, 30, what="the old key's last call")
         issuer.withdraw(old)
         wait_until(lambda old=old: onced.client.get("/v1/tools", headers=bearer(issuer.token(old))).status == 401,
-                   what="the old key's end")
+                   30, what="the old key's end")
     stop.set()
     calls = sum(each.result() for each in running)
     assert not refused, refused[:3]
