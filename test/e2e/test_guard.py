@@ -12,6 +12,7 @@ import uuid
 import pytest
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 
 from onced_e2e import binary
 from onced_e2e.client import LOST, Client
@@ -36,6 +37,11 @@ def say(client, word, answer, tool="pay", **more):
 
 def complete(client, answer, **more):
     return say(client, "complete", answer, **more)
+
+
+def ends_at(answer):
+    """Its lease, in seconds since 1970."""
+    return datetime.fromisoformat(answer["lease"]["expires_at"]).timestamp()
 
 
 def test_one_executes_the_others_wait_and_get_the_result(world):
@@ -91,17 +97,20 @@ def test_failures_say_whether_the_effect_is_proven_absent(world):
 
 
 def test_silence_is_unknown_and_late_words_still_count(world):
-    onced = world.onced(tools(lease="1s"))
+    """The first one's lease is longer, so that its heartbeat comes in time on a busy machine, too."""
+    onced = world.onced({**tools(lease="1s"), "long": tools(lease="3s")["pay"]})
     clients = [Client(onced.port, {"Onced-Principal": f"p{i}"}) for i in range(3)]
-    held = [begin(client, f"k{i}") for i, client in enumerate(clients)]
+    held = [begin(client, f"k{i}", tool="pay" if i else "long") for i, client in enumerate(clients)]
     time.sleep(0.6)
-    assert say(clients[0], "heartbeat", held[0])["decision"] == "execute"
+    renewed = say(clients[0], "heartbeat", held[0], tool="long")
+    assert renewed["decision"] == "execute" and ends_at(renewed) >= ends_at(held[0]) + 0.5, (held[0], renewed)
+    assert begin(clients[0], "k0", tool="long")["decision"] == "wait"
     wait_until(lambda: begin(clients[1], "k1")["decision"] == "unknown", what="the lease's end")
-    assert begin(clients[0], "k0")["decision"] == "wait"
-    wait_until(lambda: begin(clients[0], "k0")["decision"] == "unknown", what="the lease's end")
+    wait_until(lambda: begin(clients[0], "k0", tool="long")["decision"] == "unknown", what="the lease's end")
+    assert time.time() >= ends_at(renewed), renewed
     assert say(clients[1], "heartbeat", held[1]).problem == "not_possible"
     assert begin(clients[1], "k1")["operation"]["reason"] in ("lease_lost", "needs_operator")
-    assert complete(clients[0], held[0], result={"late": True})["operation"]["status"] == "completed_success"
+    assert complete(clients[0], held[0], tool="long", result={"late": True})["operation"]["status"] == "completed_success"
     assert say(clients[1], "fail", held[1], effect="none", retry=True)["operation"]["status"] == "failed_retryable"
     assert begin(clients[1], "k1")["decision"] == "execute"
     assert say(clients[2], "fail", held[2], effect="none")["operation"]["status"] == "failed_permanent"
