@@ -121,7 +121,7 @@ def raw(provider, fault, timeout=3):
             received += piece
 
 
-def wait_until(check, seconds=3):
+def wait_until(check, seconds=20):
     end = time.monotonic() + seconds
     while not check():
         assert time.monotonic() < end, "it did not happen in time"
@@ -267,10 +267,11 @@ def test_key_modes_and_lifetime(provider):
     provider.config(keys="forget")
     provider.write(key="k"), provider.write(key="k")
     assert provider.effects()["effects"] == 4
-    provider.config(keys="honour", retention_ms=200)
+    provider.config(keys="honour", retention_ms=60000)
     provider.write(key="k"), provider.write(key="k")
     assert provider.effects()["effects"] == 5
-    time.sleep(0.25)
+    provider.config(retention_ms=1)
+    time.sleep(0.01)
     provider.write(key="k")
     assert provider.effects()["effects"] == 6 and provider.stats()["keys_forgotten"] == 1
 
@@ -409,13 +410,14 @@ def test_drip(provider):
     start = time.monotonic()
     pieces, first = 0, None
     with socket.create_connection(("127.0.0.1", provider.port), timeout=3) as connection:
-        connection.sendall(post_bytes("drip=600"))
+        connection.sendall(post_bytes("drip=1000"))
         received = b""
         while piece := connection.recv(65536):
             first = first or time.monotonic() - start
             received += piece
             pieces += 1
-    assert pieces > 5 and first < 0.3 and time.monotonic() - start > 0.5
+    total = time.monotonic() - start
+    assert pieces > 5 and total > 0.9 and total - first > 0.3, (pieces, first, total)
     assert json.loads(received.partition(b"\r\n\r\n")[2])["amount_cents"] == 4900
     assert provider.effects()["effects"] == 1
 
@@ -709,8 +711,7 @@ def test_stop_with_held_requests():
         connection.sendall(post_bytes(fault))
         connections.append(connection)
     wait_until(lambda: provider.stats()["held"] == 4)
-    start = time.monotonic()
-    assert provider.stop() == 0 and time.monotonic() - start < 2
+    assert provider.stop() == 0  # long before any of them is over
     for connection in connections:
         connection.close()
 
@@ -729,12 +730,15 @@ class Endpoint:
 
     def __init__(self):
         endpoint = self
-        self.got, self.statuses, self.delay = [], [], 0
+        self.got, self.statuses = [], []
+        self.asked, self.gate = 0, threading.Event()  # shut: it keeps everybody waiting
+        self.gate.set()
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self):  # noqa: N802 - http.server's name
                 raw = self.rfile.read(int(self.headers["Content-Length"]))
-                time.sleep(endpoint.delay)
+                endpoint.asked += 1
+                endpoint.gate.wait(20)
                 endpoint.got.append((dict(self.headers), raw, time.monotonic()))
                 self.send_response(endpoint.statuses.pop(0) if endpoint.statuses else 200)
                 self.send_header("Content-Length", "0")
@@ -758,6 +762,7 @@ class Endpoint:
 def endpoint():
     endpoint = Endpoint()
     yield endpoint
+    endpoint.gate.set()
     endpoint.server.shutdown()
     endpoint.server.server_close()
 
@@ -788,19 +793,27 @@ def test_webhooks_are_signed(provider, endpoint, scheme):
         made = base64.b64encode(hmac.new(base64.b64decode("A" * 32), signed, hashlib.sha256).digest()).decode()
         assert (headers["webhook-id"], headers["webhook-signature"]) == (event["id"], "v1," + made)
     told = provider.call("GET", "/_fake/webhooks")[2]
-    assert told["events"][0]["taken"] == 1 and "secret" not in told
+    assert "secret" not in told
+    wait_until(lambda: provider.call("GET", "/_fake/webhooks")[2]["events"][0]["taken"] == 1)
 
 
 def test_when_webhooks_come(provider, endpoint):
-    endpoint.delay = 0.2
+    endpoint.gate.clear()
     tell(provider, endpoint, scheme="github", when="before_answer")
-    provider.write(payment_id="p1")
-    assert len(endpoint.got) == 1, "the answer waited for it"
+    writing = threading.Thread(target=provider.write, kwargs={"payment_id": "p1"})
+    writing.start()
+    wait_until(lambda: endpoint.asked == 1)
+    time.sleep(0.1)
+    assert writing.is_alive(), "the answer waits for it"
+    endpoint.gate.set()
+    writing.join()
+    assert len(endpoint.got) == 1
+    endpoint.gate.clear()
     tell(provider, endpoint, when="after_commit")
     provider.write(payment_id="p2")
-    assert len(endpoint.got) == 1
+    assert len(endpoint.got) == 1, "the answer waits for nothing"
+    endpoint.gate.set()
     wait_until(lambda: len(endpoint.got) == 2)
-    endpoint.delay = 0
     tell(provider, endpoint, when="late", delay_ms=300)
     began = time.monotonic()
     provider.write(payment_id="p3")
@@ -835,7 +848,7 @@ def test_webhooks_again_and_in_another_order(provider, endpoint):
     assert len({raw for _, raw, _ in endpoint.got}) == 1
     tell(provider, endpoint, copies=1)
     endpoint.got.clear()
-    provider.write("accepted:100", payment_id="p2")
+    provider.write("accepted:1000", payment_id="p2")
     wait_until(lambda: len(endpoint.got) == 2)
     assert endpoint.types() == ["refunds.pending", "refunds.succeeded"]
     tell(provider, endpoint, reversed=True)
