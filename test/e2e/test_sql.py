@@ -21,6 +21,8 @@ from onced_e2e.postgres import Cluster, Wire, there
 from onced_e2e.process import Failed
 from onced_e2e.wait import wait_until
 
+from test_failover import session
+
 pytestmark = pytest.mark.skipif(not there(), reason="PostgreSQL is missing (tools/setup.sh test)")
 
 ROUNDS = rounds(1)
@@ -99,6 +101,15 @@ def transfer(**more):
 
 def arguments(n, **more):
     return {"from": "a", "to": "b", "cents": 1, "reference": str(n), **more}
+
+
+def load(intents, least, enough):
+    """Transfers to come, kept in intents: so many, and more until that is enough."""
+    for n in range(100 * least):
+        if n >= least and enough():
+            return
+        intents.append(Intent("transfer", f"k{n}", arguments(n)))
+        yield intents[n]
 
 
 def ended(answer):
@@ -188,10 +199,10 @@ def test_64_callers_of_one_key(world):
 
 
 def lose(world, side, count):
-    """Every COMMIT is cut until as many were lost; each call ends by what the database says."""
+    """COMMITs are cut under so many calls, and more until enough were lost; each call ends by what the database says."""
     onced = world.start({"transfer": transfer(retry=PATIENT)}, provider=world.provider(connections=8))
     world.wire.drop = side
-    intents = [Intent("transfer", f"k{n}", arguments(n)) for n in range(count)]
+    intents = []
 
     def heal():
         """Half of the time the wire is whole, so that resends get through."""
@@ -200,7 +211,7 @@ def lose(world, side, count):
     stop = threading.Event()
     healing = threading.Thread(target=heal)
     healing.start()
-    Callers(onced.port, intents, 8).join()
+    Callers(onced.port, load(intents, count, lambda: world.wire.dropped >= count // 20), 8).join()
     stop.set()
     healing.join()
     world.wire.drop = None
@@ -208,13 +219,12 @@ def lose(world, side, count):
     assert all(told[1] == "completed_success" for each in intents for told in each.told)
     world.judge([told[0] for each in intents for told in each.told])
     assert not onced.incidents()
-    return world.wire.dropped
+    return len(intents), world.wire.dropped
 
 
 @pytest.mark.parametrize("side", ["answer", "request"])
 def test_commit_lost(world, side):
-    count = 40 * ROUNDS
-    dropped = lose(world, side, count)
+    count, dropped = lose(world, side, 40 * ROUNDS)
     figure(f"sql_commit_{side}", f"{count} transfers, COMMIT's {side} lost {dropped} times: each there once, each found out")
 
 
@@ -236,7 +246,7 @@ def test_one_lost_answer(world):
 def test_absent_is_proven(world):
     """COMMIT never arrived: the look-up waits for the session that could still have committed, then says absent."""
     onced = world.start({"asked": transfer(reconcile=["lookup", "manual"], retry={"attempts": 1, "total": "1h", "backoff": "10ms", "backoff_max": "50ms"})},
-                        provider=world.provider(timeout="300ms"))
+                        provider=world.provider(timeout="2s"))
     world.wire.drop = "request"
     operation = onced.submit("asked", arguments(1), key="k")
     wait_until(lambda: world.wire.dropped, what="the loss")
@@ -248,19 +258,15 @@ def test_absent_is_proven(world):
 
 def test_look_up_waits_for_a_running_transaction(world):
     """Somebody holds the key without having committed: neither found nor absent, until it ends."""
-    onced = world.start({"asked": transfer(reconcile=["lookup", "manual"])}, provider=world.provider(timeout="300ms", sql={"lock_timeout": "50ms"}))
+    onced = world.start({"asked": transfer(reconcile=["lookup", "manual"])}, provider=world.provider(timeout="2s", sql={"lock_timeout": "50ms"}))
     world.wire.drop = "request"
     operation = onced.submit("asked", arguments(1), key="k")
     wait_until(lambda: world.wire.dropped, what="the loss")
-    holder = threading.Thread(target=world.database.run, args=(
-        f"BEGIN; INSERT INTO onced_dedupe VALUES ('{operation}', 'asked', '{operation}', 'other', '7', '8', now(), now() + interval '1 day')"
-        " ON CONFLICT DO NOTHING; SELECT pg_sleep(1); ROLLBACK",))
-    holder.start()
-    wait_until(lambda: world.database.value("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(1)%' AND wait_event = 'PgSleep'") != "0")
-    world.wire.drop = None
-    time.sleep(0.6)  # longer than the provider's time-out, after which absent would count
-    assert onced.operation(operation).state == "unknown_outcome"
-    holder.join()
+    with session(world.database, f"INSERT INTO onced_dedupe VALUES ('{operation}', 'asked', '{operation}', 'other', '7', '8', now(),"
+                                 " now() + interval '1 day') ON CONFLICT DO NOTHING"):
+        world.wire.drop = None
+        time.sleep(2.5)  # longer than the provider's time-out, after which absent would count
+        assert onced.operation(operation).state == "unknown_outcome"
     answer = onced.settled(operation)
     assert answer.state in ("completed_success", "failed_permanent"), answer
     world.judge([operation] if answer.state == "completed_success" else [])
@@ -316,16 +322,15 @@ def test_killed_at(world, mark):
 def test_postgres_is_killed(world):
     """Killed and started again under load."""
     onced = world.start()
-    intents = [Intent("transfer", f"k{n}", arguments(n)) for n in range(40 * ROUNDS)]
-    callers = Callers(onced.port, intents, 16)
-    kills = 0
+    intents, kills = [], 0
+    callers = Callers(onced.port, load(intents, 40 * ROUNDS, lambda: kills == 2 * ROUNDS), 16, deadline_s=600)
     while any(thread.is_alive() for thread in callers.threads) and kills < 2 * ROUNDS:
         time.sleep(random.uniform(0.05, 0.2))
         world.cluster.kill()
         world.cluster.start()
         kills += 1
     callers.join()
-    assert kills >= 1
+    assert kills == 2 * ROUNDS
     assert all(told[1] == "completed_success" for each in intents for told in each.told)
     world.judge([told[0] for each in intents for told in each.told])
     figure("sql_postgres_killed", f"PostgreSQL killed {kills} times under {len(intents)} transfers: each there once", kills=kills)
