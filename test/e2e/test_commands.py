@@ -1,5 +1,6 @@
 """Commands as tools: effects are lines of a file, counted there, while onced and the commands are killed (-9)."""
 
+import contextlib
 import os
 import random
 import signal
@@ -84,6 +85,16 @@ def commands(tmp_path):
     return Commands(folder)
 
 
+def running(operation):
+    """Processes that work on it, whoever has started them."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if operation.encode() in (folder / "environ").read_bytes():  # that of what has ended is empty
+                found.append(int(folder.name))
+    return found
+
+
 # ---- the contract ----
 
 
@@ -151,14 +162,15 @@ def test_what_could_not_be_started_was_not_sent(world, commands):
 
 def test_the_whole_group_is_killed_at_the_time_out(world, commands):
     """The command's own child would write long after the time-out: it is gone with it, and the look-up may say absent."""
-    commands.script("slow", '#!/bin/sh\ntrap "" TERM\n(sleep 1.6; echo "$1 late" >> "$EFFECTS") &\nwait\n')
-    tools = {"slow": tool(["./slow", "{entry}"], input_schema=ENTRY, run={"timeout": "300ms"})}
-    onced = world.onced(tools, providers={"scripts": commands.provider()})
-    began = time.monotonic()
-    answer = onced.settled(onced.submit("slow", {"entry": "a"}, key="one"))
+    commands.script("slow", '#!/bin/sh\ntrap "" TERM\n(touch begun; sleep 60; echo "$1 late" >> "$EFFECTS") &\nwait\n')
+    tools = {"slow": tool(["./slow", "{entry}"], input_schema=ENTRY, run={"timeout": "2s"})}
+    onced = world.onced(tools, providers={"scripts": commands.provider(timeout="5s")})
+    operation = onced.submit("slow", {"entry": "a"}, key="one")
+    wait_until((commands.folder / "begun").exists, what="the command's child")
+    answer = onced.settled(operation)
+    assert running(operation) == []
     assert (answer.state, answer["reason"]) == ("failed_permanent", "absent"), answer
     assert onced.attempt_rows(answer.id)[0]["outcome"] == "timeout"
-    time.sleep(max(0, began + 2.2 - time.monotonic()))
     assert commands.lines() == {}
 
 
