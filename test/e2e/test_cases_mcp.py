@@ -109,12 +109,10 @@ def test_S12_the_call_in_a_new_session_finds_the_first(onced, orders):
 
 def test_S13_the_second_call_attaches_to_the_running_one(onced, orders):
     orders.script("slow:2")
-    started = time.monotonic()
     with pytest.raises(LOST):
         Mcp(onced.port).call("pay", PAY, timeout=1)
     second = Mcp(onced.port).call("pay", PAY)
     assert second.state == "completed_success", second
-    assert time.monotonic() - started < 8
     assert len(orders.effects) == 1 and len(orders.requests("pay")) == 1
 
 

@@ -142,9 +142,7 @@ def test_owner_killed_with_a_call_in_flight(stage, modern):
     named = {"modern": modern, "meta": {"claudecode/toolUseId": "toolu_1"}}
     id = stage.in_flight(client, **named)
     owner.kill()
-    started = time.monotonic()
     expect_success(client.answer(id))
-    assert time.monotonic() - started < 10
     assert stage.provider.effects() == 1
     expect_success(client.call("refund.create", ARGUMENTS, **named))
     expect_success(idle.call("refund.create", ARGUMENTS))
