@@ -1,6 +1,7 @@
 """Entities, guards, windows and budgets (design 9) with real processes: 64 callers at once, kill -9, and the provider's count as
 the judge. ONCED_CLAIM_ROUNDS is the number of rounds of the two agents (1,000 for evidence, a few in CI)."""
 
+import itertools
 import os
 import random
 import threading
@@ -219,10 +220,17 @@ def test_crashes_lose_no_place_and_no_entity(world, provider):
     """64 callers on 8 orders, the daemon killed again and again: every call ends, one effect per order and guard."""
     onced = world.onced(agents_tools(), server={"log": "error"})
     provider.config(latency_ms=20, faults="close_after_commit=0.1,5xx_committed=0.1", seed=3)
-    orders = 40
-    jobs = [(tool, n) for n in range(orders) for tool in ("refund", "credit")]
-    random.Random(5).shuffle(jobs)
-    todo, lock, ended = iter(jobs), threading.Lock(), {}
+    random_order, lock, given, ended = random.Random(5), threading.Lock(), [], {}
+
+    def jobs():
+        """Of 40 orders, and of 40 more each time until it was killed."""
+        while not given or not killer.kills:
+            some = [(tool, len(given) // 2 + n) for n in range(40) for tool in ("refund", "credit")]
+            random_order.shuffle(some)
+            given.extend(some)
+            yield from some
+
+    todo = jobs()
 
     def work():
         while True:
@@ -242,9 +250,9 @@ def test_crashes_lose_no_place_and_no_entity(world, provider):
     with Killer(onced) as killer:
         together([work] * CALLERS)
     assert killer.kills > 0
-    assert len(ended) == len(jobs) and set(ended.values()) <= {"completed_success", "guard", "rejected", "failed_permanent"}
+    assert len(ended) == len(given) and set(ended.values()) <= {"completed_success", "guard", "rejected", "failed_permanent"}
     truth = provider.truth()
-    for n in range(orders):
+    for n in range(len(given) // 2):
         assert truth["by_key"].get(f"refunds/o{n}", 0) + truth["by_key"].get(f"credits/o{n}", 0) == 1, n
     wait_until(lambda: onced.client.get("/v1/entities").body["entities"] == [], what="all entities to be free")
 
@@ -359,7 +367,7 @@ def test_budgets_under_kill(world, provider):
     """64 callers, random faults, kill -9: what the provider did never exceeds the limit."""
     onced = world.onced({"refund": budgeted()}, budgets=LIMIT, server={"log": "error"})
     provider.config(latency_ms=20, faults="close_after_commit=0.1,refused=0.2,5xx_committed=0.1", seed=11)
-    jobs, lock = iter(range(160)), threading.Lock()
+    jobs, lock = itertools.takewhile(lambda n: n < 160 or not killer.kills, itertools.count()), threading.Lock()
 
     def work():
         while True:
