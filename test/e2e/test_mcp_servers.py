@@ -191,6 +191,7 @@ def test_filesystem_edits_under_kill_9(world, tmp_path, serve):
         else:
             onced.restart(kill=True)
             kills["onced"] += 1
+    wait_until(lambda: errors or len(done) >= serve.rounds, 90, what="as many edits as kills")  # the servers start slowly after each
     over.set()
     for thread in threads:
         thread.join(100)
