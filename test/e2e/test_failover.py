@@ -263,7 +263,7 @@ def test_news_follow_the_ledger(world):
     try:
         standby = Standby(primary)
         database = primary.database()
-        providers = {"plain": registry.provider(world.provider.url, timeout="10s")}
+        providers = {"plain": registry.provider(world.provider.url, timeout="20s")}
         gateways = [gateway(world, both(primary, standby, database), providers=providers) for _ in range(2)]
         assert gateways[0].call("refund.create", {"payment_id": "p", "amount_cents": 1}, key="before").status == 201
         wait_until(lambda: sessions(database) == 6, 30, what="all connections of each")
@@ -273,11 +273,11 @@ def test_news_follow_the_ledger(world):
         for each in gateways:  # who is asked for nothing takes its time
             wait_until(lambda each=each: each.client.get("/v1/operations").status == 200, what="a ledger")
         wait_until(lambda: sessions(moved) == 6 and sessions(database) == 0, 30, what="the move of all connections")
-        for n in range(5):  # on a busy machine one round may be late; by looks alone each is, by a second
+        for n in range(5):  # on a busy machine one round may be late; by looks alone each one is
             apart_s = told_apart(world, gateways, n)
-            if apart_s < 0.6:
+            if apart_s < 0.8:
                 break
-        assert apart_s < 0.6
+        assert apart_s < 0.8
         assert world.provider.truth()["effects"] == n + 2
         world.stop()
     finally:
@@ -288,11 +288,13 @@ def test_news_follow_the_ledger(world):
 
 def told_apart(world, gateways, n):
     """How far apart, in seconds, two gateways tell the end of what one of them does."""
-    world.provider.script({"fault": "slow", "ms": 2500})
+    world.provider.script("timeout_after_commit")
     call = ("refund.create", {"payment_id": f"q{n}", "amount_cents": 1})
     first = Background(gateways[0].call, *call, key=f"k{n}", wait_ms=8000)
     wait_until(lambda: len(world.provider.requests()) == n + 2, what="the request")
     ends = [Background(timed, each.call, *call, key=f"k{n}", wait_ms=8000) for each in gateways]
+    time.sleep(1.7)  # who looks has done so after 0.5 and 1.5 s, and do so again after 3.5 s
+    world.provider.release()
     told = [each.result() for each in ends]
     assert first.result().status == 201 and [answer.state for answer, _ in told] == ["completed_success"] * 2
     return abs(told[0][1] - told[1][1])

@@ -50,32 +50,33 @@ def figure(**values):
 
 def test_who_waits_at_another_gateway_is_told_at_once(gateways, provider):
     """Joined by key, or asked for by id: with the end of the operation, not with that of the wait."""
-    a, b, c = gateways.start({"refund": registry.refund()}, 3, providers={"keyed": registry.provider(provider.url, key=registry.KEY_CONTRACT, timeout="5s")})
-    provider.config(latency_ms=700)
+    a, b, c = gateways.start({"refund": registry.refund()}, 3, providers={"keyed": registry.provider(provider.url, key=registry.KEY_CONTRACT, timeout="20s")})
 
     def told_later(n):
         """So many ms after the first one was answered have both of the others been."""
         call = ("refund", {**REFUND, "payment_id": f"p{n}"})
-        began = time.monotonic()
+        provider.script("timeout_after_commit")
         first = Background(a.call, *call, key=f"k{n}")
         wait_until(lambda: len(provider.writes()) == n + 1)
         joined = Background(b.call, *call, key=f"k{n}")
         id = b.by_key("refund", f"k{n}").id
         asked = Background(c.client.get, f"/v1/operations/{id}?wait=10000")
+        time.sleep(1.7)  # they have looked after 0.5 and 1.5 s, and do so again after 3.5 s
+        provider.release()
         done = first.result()
         told = time.monotonic()
-        assert done.state == "completed_success" and told - began >= 0.7
+        assert done.state == "completed_success", done
         assert joined.result().id == asked.result().id == done.id
         late_ms = (time.monotonic() - told) * 1000
         assert joined.value.state == asked.value.state == "completed_success" and joined.value.replayed
         judge(a, provider, done.id, effects=1, dispatches=1)
         return late_ms
 
-    for n in range(8):  # on a busy machine one round may be late; by looks alone, after 0.5, 1.5, 3.5 s, each one is
+    for n in range(5):  # on a busy machine one round may be late; by looks alone each one is
         late_ms = told_later(n)
-        if late_ms < 400:
+        if late_ms < 800:
             break
-    assert late_ms < 400, f"told {late_ms:.0f} ms later"
+    assert late_ms < 800, f"told {late_ms:.0f} ms later"
     figure(news_ms=late_ms)
 
 
