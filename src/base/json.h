@@ -46,6 +46,8 @@ struct json_limits {
 
 /* 1 MiB, depth 64, 100,000 values. */
 extern const struct json_limits json_limits_default;
+/* For what was taken in under limits of its own, recorded by us and is read back: none but that of nesting. */
+extern const struct json_limits json_limits_kept;
 
 /* Parses the whole text as one value. Refuses with position ("line 3, column 7 (byte 41): …"; lines and columns count
  * from 1, bytes from 0): anything RFC 8259 does not allow, a byte order mark, invalid UTF-8, lone surrogates (raw or

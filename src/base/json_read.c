@@ -15,6 +15,8 @@
 #define STACK_FIRST    48
 
 const struct json_limits json_limits_default = {.bytes_max = 1 << 20, .depth_max = 64, .values_max = 100000};
+const struct json_limits json_limits_kept = {
+    .bytes_max = SIZE_MAX, .depth_max = DEPTH_HARD_MAX, .values_max = SIZE_MAX};
 
 struct reader {
     struct arena *arena;

@@ -72,8 +72,8 @@ static bool same_values(const struct admission *admission, struct str a, struct 
     struct arena arena;
     arena_init(&arena);
     struct json *x, *y;
-    bool same = json_parse(&arena, a, &json_limits_default, &x, NULL) == 0 &&
-                json_parse(&arena, b, &json_limits_default, &y, NULL) == 0;
+    bool same = json_parse(&arena, a, &json_limits_kept, &x, NULL) == 0 &&
+                json_parse(&arena, b, &json_limits_kept, &y, NULL) == 0;
     for (size_t i = 0; same && i < admission->volatile_count; i++) {
         json_pointer_remove(x, admission->volatile_pointers[i]);
         json_pointer_remove(y, admission->volatile_pointers[i]);

@@ -58,7 +58,7 @@ enum err_code approval_read(struct arena *arena, struct str text, struct approva
 {
     struct json *record;
     *out = (struct approval){0};
-    enum err_code code = json_parse(arena, text, &json_limits_default, &record, err);
+    enum err_code code = json_parse(arena, text, &json_limits_kept, &record, err);
     if (code)
         return code;
     if (record->type != JSON_OBJECT)

@@ -286,7 +286,7 @@ bool audit_fingerprint(const struct operation *op)
         return true;
     arena_init(&arena);
     buf_init(&text, 0);
-    if (json_parse(&arena, op->arguments, &json_limits_default, &arguments, NULL) == 0) {
+    if (json_parse(&arena, op->arguments, &json_limits_kept, &arguments, NULL) == 0) {
         json_canonical(&text, arguments);
         struct digest digest = digest_sha256(buf_str(&text));
         same = digest_equal(&digest, &op->fingerprint);

@@ -294,7 +294,7 @@ enum err_code claims_read(struct arena *arena, struct str text, struct claims *o
     *out = (struct claims){0};
     if (!text.p)
         return ERR_NONE;
-    if (json_parse(arena, text, &json_limits_default, &object, NULL) ||
+    if (json_parse(arena, text, &json_limits_kept, &object, NULL) ||
         !read_entities(arena, json_get(object, "entities"), out) ||
         !read_debits(arena, json_get(object, "budgets"), out))
         return err_set(err, ERR_CORRUPT, "the claims of an operation can not be read");
@@ -511,7 +511,7 @@ void claims_slice(int64_t created_ms, int64_t per_ms, int64_t *start_ms, int64_t
 static struct json *parsed(struct arena *arena, struct str attributes)
 {
     struct json *object;
-    if (!attributes.p || json_parse(arena, attributes, &json_limits_default, &object, NULL) ||
+    if (!attributes.p || json_parse(arena, attributes, &json_limits_kept, &object, NULL) ||
         object->type != JSON_OBJECT)
         return json_object(arena);
     return object;

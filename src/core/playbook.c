@@ -31,7 +31,7 @@ static struct json text_or_null(const char *text)
 static struct json value_or_null(struct arena *arena, struct str text)
 {
     struct json *value;
-    if (!text.p || json_parse(arena, text, &json_limits_default, &value, NULL) != ERR_NONE)
+    if (!text.p || json_parse(arena, text, &json_limits_kept, &value, NULL) != ERR_NONE)
         return (struct json){.type = JSON_NULL};
     return *value;
 }

@@ -151,7 +151,7 @@ enum err_code steps_read(struct arena *arena, struct str text, struct steps_prog
 {
     struct json *record;
     *out = (struct steps_progress){0};
-    enum err_code code = json_parse(arena, text, &json_limits_default, &record, err);
+    enum err_code code = json_parse(arena, text, &json_limits_kept, &record, err);
     if (code)
         return code;
     const struct json *steps = json_get(record, "steps");
@@ -309,7 +309,7 @@ struct str steps_error(struct arena *arena, const struct steps_progress *progres
 static struct json *parsed(struct arena *arena, struct str text)
 {
     struct json *value;
-    return text.p && json_parse(arena, text, &json_limits_default, &value, NULL) == ERR_NONE ? value : NULL;
+    return text.p && json_parse(arena, text, &json_limits_kept, &value, NULL) == ERR_NONE ? value : NULL;
 }
 
 #define NOTE_BYTES_MAX 500 /* of a provider's words in an entry */

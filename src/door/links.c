@@ -378,7 +378,7 @@ static void preformatted(struct exchange *exchange, const char *title, struct st
 {
     struct json *value;
     struct buf text;
-    if (!json_text.p || json_parse(&exchange->arena, json_text, &json_limits_default, &value, NULL))
+    if (!json_text.p || json_parse(&exchange->arena, json_text, &json_limits_kept, &value, NULL))
         return;
     buf_init(&text, 0);
     json_write_pretty(&text, value);

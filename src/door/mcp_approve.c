@@ -90,7 +90,7 @@ static const char *question_text(struct mcp_request *request, const struct opera
     struct json *value;
     struct str shown = shape_masked(arena, op->arguments, tool);
     struct buf text;
-    if (!shown.p || json_parse(arena, shown, &json_limits_default, &value, NULL) ||
+    if (!shown.p || json_parse(arena, shown, &json_limits_kept, &value, NULL) ||
         approval_read(arena, op->approval, &approval, NULL))
         return NULL;
     buf_init(&text, 0);

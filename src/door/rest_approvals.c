@@ -79,7 +79,7 @@ void rest_deny(struct exchange *exchange)
 static const struct json *arguments_of(struct exchange *exchange, const struct operation *op)
 {
     struct json *value;
-    if (!op->arguments.p || json_parse(&exchange->arena, op->arguments, &json_limits_default, &value, NULL) != ERR_NONE)
+    if (!op->arguments.p || json_parse(&exchange->arena, op->arguments, &json_limits_kept, &value, NULL) != ERR_NONE)
         return json_object(&exchange->arena);
     return value;
 }

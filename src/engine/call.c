@@ -112,8 +112,8 @@ static void differing_fields(struct engine_reply *reply, struct arena *arena, co
     const char **pointers;
     if (!reply->op || !reply->op->arguments.p || !op->arguments.p)
         return;
-    if (json_parse(arena, reply->op->arguments, &json_limits_default, &then, NULL) ||
-        json_parse(arena, op->arguments, &json_limits_default, &now, NULL))
+    if (json_parse(arena, reply->op->arguments, &json_limits_kept, &then, NULL) ||
+        json_parse(arena, op->arguments, &json_limits_kept, &now, NULL))
         return;
     for (size_t i = 0; i < tool->volatile_count; i++) {
         json_pointer_remove(then, tool->volatile_pointers[i]);

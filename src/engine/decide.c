@@ -51,7 +51,7 @@ static void open_next_version(struct decision *decision, const struct operation 
             decision->reply, decision->user);
         return;
     }
-    if (!op->arguments.p || json_parse(&decision->arena, op->arguments, &json_limits_default, &arguments, &err)) {
+    if (!op->arguments.p || json_parse(&decision->arena, op->arguments, &json_limits_kept, &arguments, &err)) {
         err_set(&err, ERR_CONFLICT, "the arguments of %s are no longer kept", op->id);
         answer(decision, REPLY_IMPOSSIBLE, op, &err);
         return;

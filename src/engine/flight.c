@@ -567,11 +567,10 @@ void flight_begin_attempt(struct flight *flight, enum attempt_kind kind)
 const struct json *flight_arguments(struct flight *flight)
 {
     if (!flight->arguments) {
-        struct json *value;
-        if (!flight->op.arguments.p ||
-            json_parse(&flight->arena, flight->op.arguments, &json_limits_default, &value, NULL))
-            value = json_object(&flight->arena);
-        flight->arguments = value;
+        struct json *value = NULL;
+        struct str text = flight->op.arguments;
+        flight->unreadable = text.p && json_parse(&flight->arena, text, &json_limits_kept, &value, NULL);
+        flight->arguments = value ? value : json_object(&flight->arena);
     }
     return flight->arguments;
 }
@@ -591,13 +590,17 @@ static bool too_late_to_send(const struct flight *flight)
            (resend && !step_key_lasts(op, flight->tool, now_ms));
 }
 
-static void not_sent(struct flight *flight)
+static void not_sent(struct flight *flight, const char *why)
 {
-    struct adapter_answer answer = {.outcome = OUTCOME_NOT_SENT,
-                                    .detail = "the lease or the key would have ended first"};
+    struct adapter_answer answer = {.outcome = OUTCOME_NOT_SENT, .detail = why};
     release_slot(flight);
     keep_answer(flight, &answer);
-    struct step_input in = {.kind = STEP_ANSWER, .attempt = flight->attempt.number, .finding = flight->finding};
+    struct step_input in = {
+        .kind = flight->attempt.kind == ATTEMPT_CALL ? STEP_ANSWER : STEP_LOOKUP_ANSWER,
+        .attempt = flight->attempt.number,
+        .began_ms = flight->lookup_began_ms,
+        .finding = flight->finding,
+    };
     flight_step(flight, &in, AFTER_GO_ON, NULL);
 }
 
@@ -610,7 +613,12 @@ void flight_send(struct flight *flight)
         return;
     }
     if (flight->attempt.kind == ATTEMPT_CALL && too_late_to_send(flight)) {
-        not_sent(flight);
+        not_sent(flight, "the lease or the key would have ended first");
+        return;
+    }
+    const struct json *arguments = flight_arguments(flight);
+    if (flight->unreadable) { /* without them it would be another request */
+        not_sent(flight, "the recorded arguments can not be read");
         return;
     }
     struct adapter_call call = {
@@ -623,7 +631,7 @@ void flight_send(struct flight *flight)
         .tenant = op->tenant,
         .run = op->run,
         .trace = op->trace,
-        .arguments = flight_arguments(flight),
+        .arguments = arguments,
         .progress = flight->progress,
         .origin = flight->origin,
     };

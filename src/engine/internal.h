@@ -98,6 +98,7 @@ struct flight {
     struct registry *registry;    /* a reference */
     const struct tool *tool;      /* NULL when the registry has none */
     const struct json *arguments; /* parsed */
+    bool unreadable;              /* the recorded arguments */
     struct route *route;
     bool has_slot;
     bool registered; /* among the engine's flights */
@@ -263,8 +264,9 @@ void flight_decided(struct flight *flight, enum reply_kind kind, const struct er
 /* Runs a step and commits what it changed. ERR_CONFLICT from people's steps leaves everything as it was. */
 enum err_code flight_step(struct flight *flight, struct step_input *in, enum after_commit after, struct err *err);
 void flight_want_send(struct flight *flight);
-const struct json *flight_arguments(struct flight *flight); /* parsed once */
-void flight_retry(struct flight *flight);                   /* what the ledger did not take */
+/* Parsed once; none where they are not kept any more, or unreadable: then nothing may be sent. */
+const struct json *flight_arguments(struct flight *flight);
+void flight_retry(struct flight *flight); /* what the ledger did not take */
 int64_t flight_lease_ms(const struct engine *engine, const struct tool *tool);
 /* Of what was committed; the engine's listener is told, too. */
 void log_transitions(struct engine *engine, const struct operation *op, const struct event *events, size_t count);

@@ -52,6 +52,7 @@ static void send(struct adapter *adapter, const struct adapter_call *call, adapt
     snprintf(sent->operation, sizeof sent->operation, "%s", call->operation);
     snprintf(sent->provider_key, sizeof sent->provider_key, "%s", call->provider_key);
     snprintf(sent->arguments, sizeof sent->arguments, "%s", text.p);
+    sent->arguments_bytes = text.n;
     snprintf(sent->progress, sizeof sent->progress, "%.*s", STR_ARG(call->progress));
     buf_release(&text);
     sent->kind = call->kind;
@@ -259,7 +260,7 @@ struct waiter *world_request(struct world *world, struct engine_call *call, cons
 {
     struct json *value;
     struct err err = {0};
-    if (json_parse(&reply->arena, str_of(arguments), &json_limits_default, &value, &err))
+    if (json_parse(&reply->arena, str_of(arguments), &json_limits_kept, &value, &err))
         abort();
     call->call.arguments = value;
     if (!call->call.tenant)

@@ -10,7 +10,8 @@
 struct world_sent {
     char operation[OPERATION_ID_SIZE];
     char provider_key[128];
-    char arguments[1024];
+    char arguments[1024]; /* as far as they fit */
+    size_t arguments_bytes;
     char progress[256];
     enum attempt_kind kind;
     adapter_done *done;
