@@ -26,7 +26,7 @@ void http_provider_free(struct http_provider *provider);
  * the tool's section). provider is borrowed. The result is what struct tool.adapter_tool points to. */
 struct http_tool;
 struct http_tool *http_tool_new(const struct json *section, const char *pointer, const struct http_provider *provider,
-                                const struct tool *tool, struct problems *problems);
+                                struct tool *tool, struct problems *problems);
 void http_tool_free(struct http_tool *tool);
 bool http_tool_has_lookup(const struct http_tool *tool);
 

@@ -301,7 +301,7 @@ static void copy_redact(struct http_tool *tool, const struct tool *core)
 }
 
 struct http_tool *http_tool_new(const struct json *value, const char *pointer, const struct http_provider *provider,
-                                const struct tool *core, struct problems *problems)
+                                struct tool *core, struct problems *problems)
 {
     size_t errors = problems->errors;
     struct http_tool *tool = mem_zero(sizeof *tool);
@@ -314,6 +314,7 @@ struct http_tool *http_tool_new(const struct json *value, const char *pointer, c
     copy_redact(tool, core);
     section_open(&section, value, pointer, problems);
     tool->timeout_ms = section_ms(&section, "timeout", provider->wire.timeout_ms, 1, INT64_C(60) * 60 * 1000);
+    core->timeout_ms = tool->timeout_ms;
     const struct json *request = section_member(&section, "request"), *lookup = section_member(&section, "lookup");
     if (request)
         tool->request = http_request_new(request, section_pointer(&section, STR("request")), provider,

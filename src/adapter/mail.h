@@ -29,7 +29,7 @@ void mail_provider_free(struct mail_provider *provider); /* NULL is fine */
  * tool.adapter_tool points to when the provider's kind is PROVIDER_MAIL. NULL only with problems. */
 struct mail_tool;
 struct mail_tool *mail_tool_new(const struct json *section, const char *pointer, const struct mail_provider *provider,
-                                const struct tool *tool, struct problems *problems);
+                                struct tool *tool, struct problems *problems);
 void mail_tool_free(struct mail_tool *tool);
 bool mail_tool_has_lookup(const struct mail_tool *tool);
 

@@ -323,7 +323,7 @@ static void check_class(struct section *section, const struct tool *core)
 }
 
 struct mail_tool *mail_tool_new(const struct json *value, const char *pointer, const struct mail_provider *provider,
-                                const struct tool *core, struct problems *problems)
+                                struct tool *core, struct problems *problems)
 {
     size_t errors = problems->errors;
     struct mail_tool *tool = mem_zero(sizeof *tool);
@@ -337,6 +337,7 @@ struct mail_tool *mail_tool_new(const struct json *value, const char *pointer, c
         tool->redact[tool->redact_count++] = mem_copy_text(core->redact_pointers[i]);
     section_open(&section, value, pointer, problems);
     tool->timeout_ms = section_ms(&section, "timeout", provider->timeout_ms, 1, HOUR_MS);
+    core->timeout_ms = tool->timeout_ms;
     check_class(&section, core);
     section_open(&mail, section_member(&section, "mail"), section_pointer(&section, STR("mail")), problems);
     read_mail(&mail, tool);

@@ -43,7 +43,7 @@ struct str mcp_provider_identity(const struct mcp_provider *provider);
  * What struct tool.adapter_tool points to when the provider's kind is PROVIDER_MCP. */
 struct mcp_tool;
 struct mcp_tool *mcp_tool_new(const struct json *section, const char *pointer, const struct mcp_provider *provider,
-                              const struct tool *tool, struct problems *problems);
+                              struct tool *tool, struct problems *problems);
 void mcp_tool_free(struct mcp_tool *tool);
 bool mcp_tool_has_lookup(const struct mcp_tool *tool);
 const char *mcp_tool_remote_name(const struct mcp_tool *tool);

@@ -593,7 +593,7 @@ static void copy_redact(struct mcp_tool *tool, const struct tool *core)
 }
 
 struct mcp_tool *mcp_tool_new(const struct json *value, const char *pointer, const struct mcp_provider *provider,
-                              const struct tool *core, struct problems *problems)
+                              struct tool *core, struct problems *problems)
 {
     size_t errors = problems->errors;
     struct mcp_tool *tool = mem_zero(sizeof *tool);
@@ -605,6 +605,7 @@ struct mcp_tool *mcp_tool_new(const struct json *value, const char *pointer, con
     copy_redact(tool, core);
     section_open(&section, value, pointer, problems);
     tool->timeout_ms = section_ms(&section, "timeout", provider->timeout_ms, 1, HOUR_MS);
+    core->timeout_ms = tool->timeout_ms;
     read_mcp(&section, tool, value, core);
     read_lookup(&section, tool);
     http_equalities_read(&section, "verify", &tool->verify);

@@ -136,8 +136,8 @@ struct fake_entry *fake_request_entry(struct fake_request *request);
 /* Forgets all effects, keys, requests, scripts; held requests are closed, late commits cancelled; settings as at the
  * start. */
 void fake_server_reset(struct fake *fake);
-/* As if the time of all that waits were over: slow and late commits happen, held answers go out (or what is to become of
- * them). What an object that was accepted becomes, and what webhooks wait for, keeps its time. */
+/* As if the time of all that waits were over: slow and late commits happen, held answers go out (or what is to become
+ * of them). What an object that was accepted becomes, and what webhooks wait for, keeps its time. */
 void fake_server_release(struct fake *fake);
 
 #endif

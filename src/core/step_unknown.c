@@ -13,7 +13,7 @@ bool step_has_strategy(const struct tool *tool, enum strategy strategy)
 bool step_key_is_known(const struct operation *op, const struct tool *tool, int64_t sent_ms)
 {
     int64_t leaves_ms = sent_ms > op->first_sent_ms ? sent_ms : op->first_sent_ms; /* a clock may have been set back */
-    int64_t arrived_ms = leaves_ms + tool->provider->timeout_ms + tool->reconcile.settle_ms;
+    int64_t arrived_ms = leaves_ms + tool_timeout_ms(tool) + tool->reconcile.settle_ms;
     return arrived_ms - op->first_sent_ms < tool->provider->key_retention_ms;
 }
 
@@ -108,7 +108,7 @@ static int64_t last_moment(const struct ctx *c, enum reason reason)
     bool still_working = reason == REASON_CONNECTION_LOST || reason == REASON_LEASE_LOST || reason == REASON_KEY_IN_USE;
     if (!still_working)
         return c->in->now_ms;
-    return c->in->now_ms + (c->tool ? c->tool->provider->timeout_ms : TOOL_MISSING_MS);
+    return c->in->now_ms + (c->tool ? tool_timeout_ms(c->tool) : TOOL_MISSING_MS);
 }
 
 /* An answer to a later request says nothing of when an earlier one is over. */

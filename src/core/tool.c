@@ -40,6 +40,12 @@ bool tool_is_write(const struct tool *tool)
     return tool->class != CLASS_READ;
 }
 
+int64_t tool_timeout_ms(const struct tool *tool)
+{
+    int64_t least_ms = tool->provider->timeout_ms;
+    return tool->timeout_ms > least_ms ? tool->timeout_ms : least_ms;
+}
+
 bool tool_may_resend(const struct tool *tool)
 {
     switch (tool->class) {

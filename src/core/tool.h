@@ -118,6 +118,7 @@ struct tool {
     enum tool_class class;
     enum idempotent_by idempotent_by;
     const struct provider *provider;
+    int64_t timeout_ms; /* of one attempt, whole, where that is longer than the provider's: tool_timeout_ms() */
     const struct json *input_schema_json; /* as published */
     const struct schema *input_schema;    /* compiled; NULL = any object */
     /* what MCP clients are told (docs/mcp.md); NULL = worked out from the class, or none */
@@ -160,5 +161,8 @@ struct tool {
 bool tool_is_write(const struct tool *tool);
 /* An automatic re-send from unknown_outcome can be harmless at all (class, idempotent_by, key contract). */
 bool tool_may_resend(const struct tool *tool);
+/* How long one attempt may take: its own time-out, or the provider's if that is longer. Leases, settle (design 7.1) and
+ * what a provider remembers of a key go by it. */
+int64_t tool_timeout_ms(const struct tool *tool);
 
 #endif

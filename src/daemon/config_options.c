@@ -142,9 +142,10 @@ static const struct option ledger_options[] = {
              "`postgresql://user@host1,host2/database?sslmode=verify-full`: everything that libpq knows. "
              "`${env:NAME}` and `${file:PATH}` are expanded; a password only so. See operations.md."},
     {"lease", OPTION_DURATION, .fallback = "15s", .min = SECOND, .max = HOUR, .at = AT(config_ledger, lease_ms),
-     .text = "How long what a gateway holds outlasts its provider's `timeout`: when it dies, other gateways take over "
-             "after both, and what only waited in its memory after twice the lease. A gateway that stops hands over at "
-             "once. Longer than a commit ever takes."},
+     .text =
+         "How long what a gateway holds outlasts the `timeout` of an attempt: when it dies, other gateways take over "
+         "after both, and what only waited in its memory after twice the lease. A gateway that stops hands over at "
+         "once. Longer than a commit ever takes."},
 };
 const struct option_section config_ledger_section = SECTION(ledger_options, "ledger", "Where operations are recorded.");
 
@@ -732,7 +733,7 @@ static const struct option tool_options[] = {
      .text = "After closing on \"absent\": look again, in case it lands late. `[]` = never."},
     {"retry", OPTION_SECTION, .section = &tool_retry, .at = AT(tool, retry), .text = "When attempts are repeated."},
     {"timeout", OPTION_DURATION, OPTION_NETWORK | OPTION_SQL, .computed = "the provider's", .min = 1, .max = HOUR,
-     .text = "Of a whole attempt."},
+     .text = "Of a whole attempt; SQL: at most the provider's. Leases and `settle` go by the longer of both."},
     {"wait", OPTION_DURATION, .fallback = "20s", .max = 10 * MINUTE, .at = AT(tool, wait_ms),
      .text = "Inline callers wait this long for the end, then get 202."},
     {"retain", OPTION_DURATION, .fallback = "30d", .min = 1, .max = YEARS, .at = AT(tool, retain_ms),

@@ -361,7 +361,7 @@ int64_t flight_lease_ms(const struct engine *engine, const struct tool *tool)
 {
     if (tool && tool->guard_lease_ms > 0)
         return tool->guard_lease_ms;
-    return (tool ? tool->provider->timeout_ms : 0) + engine->lease_ms;
+    return (tool ? tool_timeout_ms(tool) : 0) + engine->lease_ms;
 }
 
 enum err_code flight_step(struct flight *flight, struct step_input *in, enum after_commit after, struct err *err)
@@ -586,7 +586,7 @@ static bool too_late_to_send(const struct flight *flight)
     const struct operation *op = &flight->op;
     int64_t now_ms = engine_now(flight->engine);
     bool resend = op->unknown_since_ms != 0;
-    return now_ms + flight->tool->provider->timeout_ms > op->lease_until_ms ||
+    return now_ms + tool_timeout_ms(flight->tool) > op->lease_until_ms ||
            (resend && !step_key_lasts(op, flight->tool, now_ms));
 }
 

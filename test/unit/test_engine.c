@@ -491,6 +491,26 @@ static void test_crash_before_send_is_sent(void **state)
     assert_int_equal(world_sent_of(&fix->world, ATTEMPT_CALL), 2);
 }
 
+/* More than a text may have by default: an operator may allow more (server.body_bytes_max). */
+static void test_large_arguments_outlive_a_crash(void **state)
+{
+    struct fix *fix = *state;
+    struct buf text;
+    buf_init(&text, 0);
+    buf_add_text(&text, "{\"payment_id\":\"p1\",\"amount\":10,\"list\":[1");
+    for (int i = 0; i < 200000; i++)
+        buf_add_text(&text, ",1234567");
+    buf_add_text(&text, "]}");
+    fix->provider.connections_max = 1;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    world_call(&fix->world, "refund", text.p, "k2", &fix->b); /* waits for the slot */
+    world_crash(&fix->world);
+    assert_int_equal(fix->world.sent[1].kind, ATTEMPT_CALL);
+    assert_int_equal(fix->world.sent[1].arguments_bytes, text.n);
+    buf_release(&text);
+}
+
 static void test_queue_keeps_order_within_limit(void **state)
 {
     struct fix *fix = *state;
@@ -663,6 +683,34 @@ static void test_settle_counts_from_the_end_of_the_attempt(void **state)
     world_answer(&fix->world, 0, OUTCOME_TIMEOUT, NULL);
     world_answer(&fix->world, 1, OUTCOME_ABSENT, NULL);
     check_row(fix, fix->world.sent[0].operation, STATE_UNKNOWN_OUTCOME, REASON_TIMEOUT);
+}
+
+static void look_for(struct fix *fix, int seconds)
+{
+    for (int i = 0; i < seconds; i++) {
+        size_t last = fix->world.sent_count - 1;
+        if (fix->world.sent[last].open)
+            world_answer(&fix->world, last, OUTCOME_ABSENT, NULL);
+        world_advance(&fix->world, 1000);
+    }
+}
+
+/* A tool's attempts may take longer than its provider's time-out says: the lease covers them, and so does settle. */
+static void test_a_tools_own_time_out_counts(void **state)
+{
+    struct fix *fix = *state;
+    fix->weak.timeout_ms = 60000; /* the provider's: 10 s */
+    fix->weak.reconcile.absent_times = 1;
+    open_world(fix);
+    world_call(&fix->world, "mail", ARGUMENTS, "k1", &fix->a);
+    world_advance(&fix->world, 59000); /* it would have been claimed after 40 s */
+    assert_int_equal(fix->world.sent_count, 1);
+    world_crash(&fix->world);
+    assert_int_equal(fix->world.sent[1].kind, ATTEMPT_LOOKUP);
+    look_for(fix, 58);
+    check_row(fix, fix->world.sent[0].operation, STATE_UNKNOWN_OUTCOME, REASON_LEASE_LOST);
+    look_for(fix, 60);
+    check_row(fix, fix->world.sent[0].operation, STATE_FAILED_PERMANENT, REASON_ABSENT);
 }
 
 /* The same when the provider said "later": giving up too soon would let a person's retry prove absence too soon. */
@@ -1321,6 +1369,7 @@ int main(void)
         TEST(test_not_sent_spends_no_attempts),
         TEST(test_crash_with_attempt_open),
         TEST(test_crash_before_send_is_sent),
+        TEST(test_large_arguments_outlive_a_crash),
         TEST(test_queue_keeps_order_within_limit),
         TEST(test_wait_ends_first),
         TEST(test_scheduled),
@@ -1331,6 +1380,7 @@ int main(void)
         TEST(test_no_resend_that_leaves_too_late),
         TEST(test_nothing_leaves_after_the_lease),
         TEST(test_settle_counts_from_the_end_of_the_attempt),
+        TEST(test_a_tools_own_time_out_counts),
         TEST(test_giving_up_counts_from_the_acceptance),
         TEST(test_absence_is_judged_by_when_it_was_asked),
         TEST(test_late_answer_ends_a_claimed_row),

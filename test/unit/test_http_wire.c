@@ -309,7 +309,7 @@ static void expect(struct client *client, enum outcome outcome)
 
 static void expect_requests(const struct server *server, int requests)
 {
-    for (int i = 0; i < 1000 && server->heads < requests; i++)
+    for (int i = 0; i < 500 && server->heads < requests; i++)
         usleep(10 * 1000);
     usleep(50 * 1000); /* time for a request too many to show up */
     assert_int_equal(server->heads, requests);
