@@ -336,6 +336,7 @@ def test_modern_tasks_survive_a_kill(world, provider):
     again = client.call("refund", REFUND).result
     assert again["taskId"] == task, again
     judge(onced, provider, task, effects=1, dispatches=1)
+    wait_until(lambda: onced.operation(task).state == "unknown_outcome", what="that the dead one's calls are taken up")
     version = onced.operation(task)["version"]
     onced.client.post(f"/v1/operations/{task}/resolve",
                       {"version": version, "happened": True, "note": "seen at the bank"})
