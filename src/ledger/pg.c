@@ -333,6 +333,11 @@ static bool connected(struct lane *lane, struct err *err)
         *err = lane->away;
         return false;
     }
+    if (out_of_time(lane)) { /* a server that says nothing would hold up each batch anew */
+        err_set(err, ERR_UNAVAILABLE, "%s is away and onced stops: nothing was recorded, nothing was sent",
+                lane->pg.name);
+        return false;
+    }
     return connect_now(lane, &committed, err);
 }
 
