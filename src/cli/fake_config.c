@@ -115,10 +115,11 @@ static enum err_code read_business_keys(struct fake_config *config, const struct
 {
     if (value->type != JSON_ARRAY || value->count > FAKE_BUSINESS_KEYS_MAX)
         return err_set(err, ERR_INVALID, "expected a list of at most %d names", FAKE_BUSINESS_KEYS_MAX);
-    for (uint32_t i = 0; i < value->count; i++) {
-        if (read_text(config->business_keys[i], FAKE_NAME_MAX, &value->items[i], err))
+    char names[FAKE_BUSINESS_KEYS_MAX][FAKE_NAME_MAX] = {0};
+    for (uint32_t i = 0; i < value->count; i++)
+        if (read_text(names[i], FAKE_NAME_MAX, &value->items[i], err))
             return ERR_INVALID;
-    }
+    memcpy(config->business_keys, names, sizeof names);
     config->business_key_count = value->count;
     return ERR_NONE;
 }
