@@ -511,8 +511,7 @@ void claims_slice(int64_t created_ms, int64_t per_ms, int64_t *start_ms, int64_t
 static struct json *parsed(struct arena *arena, struct str attributes)
 {
     struct json *object;
-    if (!attributes.p || json_parse(arena, attributes, &json_limits_kept, &object, NULL) ||
-        object->type != JSON_OBJECT)
+    if (!attributes.p || json_parse(arena, attributes, &json_limits_kept, &object, NULL) || object->type != JSON_OBJECT)
         return json_object(arena);
     return object;
 }

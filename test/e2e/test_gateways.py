@@ -96,6 +96,18 @@ def test_a_dead_gateways_work_is_taken_over(gateways, provider):
         judge(b, provider, id, effects=1, dispatches=1)
 
 
+def test_a_tools_own_time_out_is_waited_for(gateways, provider):
+    """Longer than its provider's: nobody takes over what is on the wire for so long."""
+    a, b = gateways.start({"refund": registry.refund(keyed=False, timeout="20s")}, 2)
+    provider.script("slow:600000")  # it happens at the end
+    operation = a.submit("refund", REFUND)
+    wait_until(lambda: provider.writes())
+    time.sleep(4)  # the provider's time-out and the lease behind it would be over
+    provider.release()
+    assert b.settled(operation).state == "completed_success"
+    assert a.states_seen(operation) == {"dispatched", "completed_success"} and not provider.lookups()
+
+
 def test_a_stopping_gateway_hands_over(gateways, provider):
     """The lease is long: without the hand-over the others would wait for two minutes."""
     one = {"keyed": registry.provider(provider.url, key=registry.KEY_CONTRACT, connections=1, timeout="2s")}
