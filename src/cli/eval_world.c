@@ -119,7 +119,7 @@ static void world_send(struct adapter *adapter, const struct adapter_call *call,
     struct wire *wire = mem_zero(sizeof *wire);
     snprintf(wire->operation, sizeof wire->operation, "%s", call->operation);
     wire->kind = call->kind;
-    wire->deadline_ms = world->now_ms + call->tool->provider->timeout_ms;
+    wire->deadline_ms = world->now_ms + tool_timeout_ms(call->tool);
     wire->done = done;
     wire->user = user;
     *world->last_wire = wire;

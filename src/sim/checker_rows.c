@@ -239,7 +239,7 @@ static unsigned absent_run(const struct check_row *row)
     const struct check_try *call = last_call(row);
     bool unanswered = call && (call->outcome == OUTCOME_LOST || call->outcome == OUTCOME_CONNECTION_LOST ||
                                call->outcome == OUTCOME_TIMEOUT);
-    int64_t after_ms = row->tool->reconcile.settle_ms + (unanswered ? row->tool->provider->timeout_ms : 0) -
+    int64_t after_ms = row->tool->reconcile.settle_ms + (unanswered ? tool_timeout_ms(row->tool) : 0) -
                        SIM_CLOCK_SPREAD_MS; /* the stamps are of several clocks, which step */
     unsigned run = 0;
     for (const struct check_try *try = call; try; try = try->next) {

@@ -37,10 +37,10 @@ static bool without_effect(enum state state)
     return state == STATE_FAILED_PERMANENT || state == STATE_REJECTED;
 }
 
-/* Ended, and nothing of its own doing is there: it failed, or things were so already. */
+/* Ended, and nothing of its own doing is there that anybody could know of: it failed, or things were so already. */
 static bool left_nothing(const struct check_row *row)
 {
-    return without_effect(row->state) || (row->state == STATE_COMPLETED_NOOP && row->effects == 0);
+    return without_effect(row->state) || (row->state == STATE_COMPLETED_NOOP && row->effects == row->excused_effects);
 }
 
 static const struct steps_item *item_of(const struct check_row *parent, size_t at)

@@ -253,7 +253,7 @@ struct luck { /* all rolls of one call, taken whatever comes of them */
 static struct luck draw(const struct message *message, struct dice *dice, int64_t now_ms)
 {
     struct luck luck = {0};
-    int64_t room = message->land_ms - now_ms, timeout = message->tool->provider->timeout_ms;
+    int64_t room = message->land_ms - now_ms, timeout = tool_timeout_ms(message->tool);
     int64_t near = room < timeout ? room : timeout;
     bool over = roll(dice, 2) == 0;
     int64_t about = roll_between(dice, 0, 200), beyond = roll_between(dice, 0, room > 0 ? room : 0);

@@ -171,6 +171,13 @@ static const struct provider *draw_provider_for(struct sim_tools *tools, enum ki
     return NULL;
 }
 
+/* Every third tool's attempts may take longer than its provider's time-out says. */
+static void draw_time_out(struct sim *sim, struct tool *tool, size_t n)
+{
+    struct dice roll_of = dice_of(sim, STREAM(STREAM_TOOL, 0x5000 + n)), *dice = &roll_of;
+    tool->timeout_ms = roll(dice, 3) == 0 ? tool->provider->timeout_ms * PICK(dice, 2, 5, 20) : 0;
+}
+
 /* From a stream of its own: leaving approvals out leaves all else as it was. */
 static void draw_approval(struct sim *sim, struct tool *tool, size_t n)
 {
@@ -273,6 +280,7 @@ static void draw_tool(struct sim *sim, struct sim_tools *tools, size_t n)
     draw_retry(tool, dice);
     draw_reconcile(tool, dice);
     draw_approval(sim, tool, n);
+    draw_time_out(sim, tool, n);
     draw_waiting(sim, tool, n);
     if (tool->class == CLASS_READ) {
         tool->reconcile.strategy_count = 0;
@@ -444,8 +452,8 @@ static int64_t settles_within(const struct sim *sim, const struct tool *tool)
         watch = policy->watch_ms[i] > watch ? policy->watch_ms[i] : watch;
     int64_t retain = sim->options->faults & SIM_FAULT_BIT(SIM_RETENTION) ? tool->retain_ms : 0;
     return 3 * tool->retry.total_ms + 2 * policy->give_up_ms + policy->settle_ms + rounds * policy->interval_max_ms +
-           watch + retain + 20 * tool->guard_lease_ms + 2 * tool->approval.expires_ms +
-           10 * tool->provider->timeout_ms + 5 * tool->provider->breaker_open_ms;
+           watch + retain + 20 * tool->guard_lease_ms + 2 * tool->approval.expires_ms + 10 * tool_timeout_ms(tool) +
+           5 * tool->provider->breaker_open_ms;
 }
 
 struct sim_tools *tools_new(struct sim *sim)

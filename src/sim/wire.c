@@ -298,7 +298,7 @@ static unsigned page_of(struct str progress)
 static int64_t land_ms(const struct tool *tool, int64_t now_ms)
 {
     const struct provider *provider = tool->provider;
-    int64_t within = provider->timeout_ms + tool->reconcile.settle_ms - SIM_CLOCK_SPREAD_MS;
+    int64_t within = tool_timeout_ms(tool) + tool->reconcile.settle_ms - SIM_CLOCK_SPREAD_MS;
     if (provider->key_honoured && provider->key_retention_ms && within > provider->key_retention_ms)
         within = provider->key_retention_ms;
     return now_ms + (within > 50 ? within : 50);
@@ -333,7 +333,7 @@ static void go(struct sim *sim, struct exchange *exchange)
 {
     struct message *message = &exchange->message;
     struct dice *dice = &message->dice;
-    int64_t timeout = message->tool->provider->timeout_ms;
+    int64_t timeout = tool_timeout_ms(message->tool);
     int64_t way = roll_between(dice, 1, 20), back = roll_between(dice, 1, 20);
     int64_t stray = roll_between(dice, 0, 2000), early = roll_between(dice, 1, timeout > 1 ? timeout - 1 : 1);
     int64_t room = message->land_ms - sim->now_ms, later = roll_between(dice, 0, room > 50 ? room - 50 : 0);
