@@ -395,9 +395,7 @@ static enum err_code check_encoding(struct pg *pg, struct err *err)
     if (encoding && strcmp(encoding, "UTF8") != 0)
         return err_set(err, ERR_INVALID, "%s has the encoding %s: create a database with ENCODING 'UTF8'", pg->name,
                        encoding);
-    if (PQsetClientEncoding(pg->conn, "UTF8") != 0)
-        return pg_failed(pg, NULL, err);
-    return ERR_NONE;
+    return pg_exec(pg, "SET client_encoding = 'UTF8'", err); /* PQsetClientEncoding would wait without end */
 }
 
 /* A pooler gives the session another server process when it likes: prepared statements, settings and the shared lock
