@@ -264,7 +264,7 @@ void flight_decided(struct flight *flight, enum reply_kind kind, const struct er
 /* Runs a step and commits what it changed. ERR_CONFLICT from people's steps leaves everything as it was. */
 enum err_code flight_step(struct flight *flight, struct step_input *in, enum after_commit after, struct err *err);
 void flight_want_send(struct flight *flight);
-/* Parsed once; none where they are not kept any more, or unreadable: then nothing may be sent. */
+/* Parsed once; {} where they are not kept any more, or can not be read (unreadable: then nothing may be sent). */
 const struct json *flight_arguments(struct flight *flight);
 void flight_retry(struct flight *flight); /* what the ledger did not take */
 int64_t flight_lease_ms(const struct engine *engine, const struct tool *tool);
