@@ -17,7 +17,6 @@ from onced_e2e.wait import wait_until
 from onced_e2e.webhooks import event, tell
 
 from test_inbox import inbox, tool
-from test_notify import metrics
 
 MARKED = binary.find() and b"ONCED_KILL_AT" in binary.find().read_bytes()
 
@@ -84,7 +83,7 @@ def test_again_until_it_is_taken(world, endpoint):
                seconds=20, what="the second refusal")
     assert delivered(onced)["tries"] >= 4
     assert {(each.id, each.raw) for each in endpoint.messages} == {("pay:evt_1", body.encode())}, "no redirect was followed"
-    figures = metrics(onced)
+    figures = onced.metrics()
     assert figures["onced_forwarded_total"] == 1 and figures["onced_forward_failures_total"] == forward_of(onced)["tries"] - 1
     assert figures["onced_forwards_given_up_total"] == 0 and figures["onced_inbound_total"] == 1
     assert all(each.signed() for each in endpoint.messages)

@@ -2,7 +2,6 @@
 after it was told; links for approvers that may decide; and the figures of /metrics."""
 
 import os
-import re
 import time
 
 import pytest
@@ -63,18 +62,6 @@ def all_waiting(onced):
     return found
 
 
-def metrics(onced, **named):
-    answer = onced.client.request("GET", "/metrics", **named)
-    assert answer.status == 200 and answer.headers["Content-Type"].startswith("text/plain"), answer
-    found = {}
-    for line in answer.raw.decode().splitlines():
-        if not line.startswith("#"):
-            name, value = line.rsplit(" ", 1)
-            assert re.fullmatch(r'[a-z_]+(\{[a-z]+="[^"]*"\})?', name) and name not in found, line
-            found[name] = float(value)
-    return found
-
-
 # ---- how long it took ----
 
 
@@ -83,7 +70,7 @@ def test_how_long_calls_took(world, provider):
     provider.config(latency_ms=60)
     for n in range(3):
         assert onced.call("refund", {"payment_id": f"p{n}", "amount_cents": 1}).state == "completed_success"
-    figures = metrics(onced)
+    figures = onced.metrics()
     for name in ("call", "provider_request"):
         counts = [figures[f'onced_{name}_seconds_bucket{{le="{le}"}}'] for le in ("0.001", "0.05", "10", "60", "+Inf")]
         assert counts == [0, 0, 3, 3, 3] and figures[f"onced_{name}_seconds_count"] == 3, counts
@@ -113,7 +100,7 @@ def test_told_when_something_waits(world, provider, hook):
     assert onced.settled(held.id).state == "completed_success"
     waiting(onced, {**REFUND, "payment_id": "p2"})
     wait_until(lambda: len(hook.messages) == 2, what="the second message")
-    wait_until(lambda: metrics(onced)['onced_notifications_total{kind="approval"}'] == 2, what="both taken")
+    wait_until(lambda: onced.metrics()['onced_notifications_total{kind="approval"}'] == 2, what="both taken")
 
 
 def test_payload_goes_along_where_the_registry_says_so(world, hook):
@@ -142,7 +129,7 @@ def test_operators_and_incidents(world, provider, hook):
     onced.restart()
     told(hook, lost.id, 2, kind="operator.needed")
     assert len({each.id for each in hook.of(lost.id)}) == 1
-    wait_until(lambda: metrics(onced)["onced_notifications_queued"] == 0, what="the end of the scan")
+    wait_until(lambda: onced.metrics()["onced_notifications_queued"] == 0, what="the end of the scan")
     assert len(hook.of(wrong.id, "incident.raised")) == before  # acknowledged: nobody waits for anybody
 
 
@@ -161,7 +148,7 @@ def test_a_rollback_that_is_stuck(world, provider, hook):
     onced.client.post(f"/v1/operations/{parent.id}/retry", {"note": "the bank is back"})
     assert onced.settled(parent.id).state == "compensated"
     onced.restart()
-    wait_until(lambda: metrics(onced)['onced_notifications_total{kind="incident"}'] == 2, what="the scan")
+    wait_until(lambda: onced.metrics()['onced_notifications_total{kind="incident"}'] == 2, what="the scan")
     assert len(hook.of(parent.id, "rollback.stuck")) == 2
 
 
@@ -175,12 +162,12 @@ def test_a_receiver_that_is_away_hurts_nobody(world, provider, hook):
     held = [waiting(onced, {**REFUND, "payment_id": f"p{n}"}).id for n in range(3)]
     assert onced.call("free", REFUND).state == "completed_success"
     person(onced, "alice").post(f"/v1/operations/{held[1]}/deny", {"note": "no"})
-    wait_until(lambda: metrics(onced)["onced_notification_failures_total"] >= 1, what="a failure")
+    wait_until(lambda: onced.metrics()["onced_notification_failures_total"] >= 1, what="a failure")
     hook.start()
     told(hook, held[0])
     told(hook, held[2])
     assert hook.of(held[1]) == []  # decided meanwhile
-    figures = metrics(onced)
+    figures = onced.metrics()
     assert figures["onced_notifications_moot_total"] == 1 and figures["onced_approvals_waiting"] == 2, figures
 
 
@@ -193,8 +180,8 @@ def test_again_with_the_same_id_until_it_is_taken(world, hook):
     told(hook, other.id)
     assert len({each.id for each in messages}) == 1 and len({each.raw for each in messages}) == 1
     assert len({each.headers["webhook-timestamp"] for each in messages}) > 1  # signed anew
-    wait_until(lambda: metrics(onced)['onced_notifications_total{kind="approval"}'] == 2, what="both taken")
-    assert metrics(onced)["onced_notification_failures_total"] == 2
+    wait_until(lambda: onced.metrics()['onced_notifications_total{kind="approval"}'] == 2, what="both taken")
+    assert onced.metrics()["onced_notification_failures_total"] == 2
 
 
 def test_more_than_the_queue_holds(world, hook):
@@ -207,11 +194,11 @@ def test_more_than_the_queue_holds(world, hook):
         return [onced.call("refund", {**REFUND, "payment_id": f"p{k}-{n}"}, client=client).id for n in range(many // 11)]
 
     held = {each for part in together([lambda k=k: some(k, Client(onced.port)) for k in range(11)]) for each in part}
-    assert len(held) == many and metrics(onced)["onced_notification_overflows_total"] >= many - 1001
+    assert len(held) == many and onced.metrics()["onced_notification_overflows_total"] >= many - 1001
     hook.start()
     wait_until(lambda: {each.operation for each in hook.messages} == held, 40, what="all told")
-    wait_until(lambda: metrics(onced)['onced_notifications_total{kind="approval"}'] == many, what="all taken")
-    assert metrics(onced)["onced_notifications_queued"] == 0
+    wait_until(lambda: onced.metrics()['onced_notifications_total{kind="approval"}'] == many, what="all taken")
+    assert onced.metrics()["onced_notifications_queued"] == 0
 
 
 def test_stopping_waits_for_no_receiver(world, hook):
@@ -250,7 +237,7 @@ def test_kill_nine_between_waiting_and_telling(world, hook, mark):
     [held] = onced.operations(reason="awaiting_approval")
     messages = told(hook, held["operation_id"], before + 1)
     assert len({each.id for each in messages}) == 1
-    wait_until(lambda: metrics(onced)["onced_notifications_queued"] == 0, what="the end")
+    wait_until(lambda: onced.metrics()["onced_notifications_queued"] == 0, what="the end")
     assert len(hook.messages) == before + 1
 
 
@@ -293,7 +280,7 @@ def test_a_reload_tells_another_receiver_what_waits(world, hook):
     tools = {"refund": refund()}
     onced = world.onced(tools)
     held = waiting(onced)
-    assert metrics(onced)["onced_notifications_queued"] == 0 and hook.messages == []
+    assert onced.metrics()["onced_notifications_queued"] == 0 and hook.messages == []
     onced.reload(world.file(tools, notify=hook.section()))
     told(hook, held.id)
     onced.reload(world.file(tools, notify=other.section()))
@@ -372,14 +359,14 @@ def test_figures_of_policies(world, provider):
     for name in ("a", "b"):
         onced.call("pay", {"to": name})
     denied, granted = waiting(onced, {**REFUND, "payment_id": "d"}), waiting(onced, {**REFUND, "payment_id": "g"})
-    figures = metrics(onced)
+    figures = onced.metrics()
     assert figures["onced_approvals_waiting"] == 2 and 0 < figures["onced_oldest_approval_seconds"] < 60
     assert person(onced, "alice").post(f"/v1/operations/{denied.id}/deny", {"note": "no"})["reason"] == "denied"
     assert person(onced, "alice").post(f"/v1/operations/{granted.id}/approve", {}).status in (200, 202)
     assert onced.settled(granted.id).state == "completed_success"
     late = onced.call("brief", {**REFUND, "payment_id": "l"})
     assert onced.settled(late.id)["reason"] == "expired"
-    figures = metrics(onced)
+    figures = onced.metrics()
     wanted = {'onced_policy_refusals_total{policy="entity"}': 1, 'onced_policy_refusals_total{policy="window"}': 1,
               'onced_policy_refusals_total{policy="budget"}': 1, 'onced_policy_refusals_total{policy="guard"}': 0,
               "onced_entities_held": 1, "onced_entity_queue": 0, "onced_approvals_waiting": 0, "onced_oldest_approval_seconds": 0,

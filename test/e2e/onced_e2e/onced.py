@@ -1,5 +1,6 @@
 """The daemon under test, with a registry file and a ledger in a folder of its own. It keeps its port over restarts."""
 
+import re
 import signal
 import subprocess
 from urllib.parse import quote
@@ -121,10 +122,21 @@ class Onced:
         assert answer.status == 200, answer
         return answer["events"]
 
+    def metrics(self, **named):
+        """Figure → number."""
+        answer = self.client.request("GET", "/metrics", **named)
+        assert answer.status == 200 and answer.headers["Content-Type"].startswith("text/plain"), answer
+        found = {}
+        for line in answer.raw.decode().splitlines():
+            if not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                assert re.fullmatch(r'[a-z_]+(\{[a-z]+="[^"]*"\})?', name) and name not in found, line
+                found[name] = float(value)
+        return found
+
     def waiters(self):
         """How many callers wait at this moment."""
-        text = self.client.get("/metrics").raw.decode()
-        return int(next(line.split()[1] for line in text.splitlines() if line.startswith("onced_waiters ")))
+        return self.metrics()["onced_waiters"]
 
     def states_seen(self, operation):
         """Every state of its life."""
